@@ -1,0 +1,43 @@
+# `make demo` and `make test` work on a fresh clone with Python (3.10 or newer) and make: each builds .venv when it must.
+PYTHON ?= python3
+BIN := .venv/bin
+
+# One thread per test process: two of them share the machine.
+TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+.PHONY: demo test test-all lint format clean
+
+demo: .venv/.package
+	$(BIN)/python examples/digits.py
+
+test: lint
+	$(TEST) -m "not slow"
+
+test-all: lint
+	$(TEST)
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist src/*.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("evenhand needs Python 3.10 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv .venv
+
+# The stamps are written last, so an install that was cut short is done again.
+.venv/.package: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@ .venv/.package

@@ -1,0 +1,1 @@
+"""What every room may import: no torch here."""
