@@ -39,7 +39,8 @@ def complement_rows(logits: Tensor, correct: Tensor, share: float, *, with_cross
     ratio = 1 / share if with_cross_entropy else 0.0
     if not torch.compiler.is_compiling() and _transforms_active():
         return cast(Tensor, _TransformableRows.apply(logits, correct, share, ratio))
-    return cast(Tensor, _ComplementRows.apply(logits, correct, share, ratio))
+    keep = logits.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return cast(Tensor, _ComplementRows.apply(logits, correct, share, ratio, keep))
 
 
 def loss_and_gradient(
@@ -152,24 +153,24 @@ class _ComplementRows(torch.autograd.Function):
     """The loss of every row, with its gradient worked out beside it and kept for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, correct: Tensor, share: float, ratio: float) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, correct: Tensor, share: float, ratio: float, keep: bool) -> Tensor:
         gradient = None
         if torch.compiler.is_compiling():
             loss = _differentiable(logits, correct, ratio)[0]
         else:
-            loss, gradient = loss_and_gradient(logits, correct, ratio, ctx.needs_input_grad[0])
+            loss, gradient = loss_and_gradient(logits, correct, ratio, keep)
         ctx.share, ctx.ratio = share, ratio
         ctx.save_for_backward(logits, correct, gradient)
         return loss.mul_(share)
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         logits, correct, gradient = ctx.saved_tensors
         if gradient is None or torch.is_grad_enabled():
             gradient = _differentiable(logits, correct, ctx.ratio)[1]
         # Out of place: the kept gradient must outlive this call where the graph does.
         gradient = gradient * (grad_loss * ctx.share).unsqueeze(1)
-        return gradient.to(logits.dtype), None, None, None
+        return gradient.to(logits.dtype), *[None] * (len(ctx.needs_input_grad) - 1)
 
 
 class _TransformableRows(torch.autograd.Function):
