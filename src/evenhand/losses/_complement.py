@@ -53,26 +53,24 @@ def loss_and_gradient(
     """
     dtype = _compute_dtype(logits)
     gradient = torch.empty_like(logits, dtype=dtype) if with_gradient else None
+    loss = logits.new_empty((logits.shape[0], 1, *logits.shape[2:]), dtype=dtype)
     rows = correct if correct.dtype == torch.bool else correct.unsqueeze(1)
     if logits.device.type != "cpu" or logits.numel() <= CHUNK:
         v = torch.empty_like(logits, dtype=dtype) if gradient is None else gradient
-        return _work(logits, rows, ratio, v, torch.empty_like(v), with_gradient).squeeze(1), gradient
-    loss = logits.new_empty((logits.shape[0], 1, *logits.shape[2:]), dtype=dtype)
-    q = v = logits.new_empty(0)
+        _work(logits, rows, ratio, v, torch.empty_like(v), loss, with_gradient)
+        return loss.squeeze(1), gradient
+    q = v = loss
     for piece in _pieces(logits.shape):
         z = logits[piece]
         if q.shape != z.shape:
             q = torch.empty_like(z, dtype=dtype)
-        if gradient is not None:
-            v = gradient[piece]
-        elif v.shape != z.shape:
-            v = torch.empty_like(q)
-        loss[piece] = _work(z, rows[piece], ratio, v, q, with_gradient)
+            v = q if with_gradient else torch.empty_like(q)
+        _work(z, rows[piece], ratio, v if gradient is None else gradient[piece], q, loss[piece], with_gradient)
     return loss.squeeze(1), gradient
 
 
-def _work(z: Tensor, correct: Tensor, ratio: float, v: Tensor, q: Tensor, with_gradient: bool) -> Tensor:
-    """Return the loss of each row of z, (n, 1, ...); leave the gradient in v. What v and q held is overwritten."""
+def _work(z: Tensor, correct: Tensor, ratio: float, v: Tensor, q: Tensor, loss: Tensor, with_gradient: bool) -> None:
+    """Fill in the loss of each row of z, (n, 1, ...), and, if wanted, leave its gradient in v. q is overwritten."""
     masked = correct.dtype == torch.bool
     if z.dtype == v.dtype:
         torch.clamp(z, min=MASKED, out=v)
@@ -81,28 +79,27 @@ def _work(z: Tensor, correct: Tensor, ratio: float, v: Tensor, q: Tensor, with_g
     if masked:
         v.masked_fill_(correct, MASKED)
     else:
-        own = z.gather(1, correct)
         v.scatter_(1, correct, MASKED)
     m = v.amax(1, keepdim=True)
     torch.softmax(v, 1, out=q)
+    if z.dim() > 2:  # torch's softmax adds up classes that lie apart in memory one by one, which costs digits
+        q.div_(q.sum(1, keepdim=True))
     torch.sub(m, v, out=v).mul_(q)
     spread = v.sum(1, keepdim=True)
     log_top = q.amax(1, keepdim=True).log_()
-    loss = (spread - log_top).mul_((m - MASKED).sign_())  # 0 where every incorrect class is masked
+    torch.sub(spread, log_top, out=loss).mul_((m - MASKED).sign_())  # C = 0 where every incorrect class is masked
     if ratio == 0:
-        pull = spread.neg_()
-        undefined = z.isnan().any(1, keepdim=True) if masked else own.isnan()
+        undefined = z.isnan().any(1, keepdim=True) if masked else z.gather(1, correct).isnan()
         loss.masked_fill_(undefined, torch.nan)
     else:
-        d = m.sub_(own).sub_(log_top)
-        risk = d.sigmoid().mul_(ratio)
+        d = m.sub_(z.gather(1, correct)).sub_(log_top)
         loss.add_(softplus(d), alpha=ratio)
-        pull = torch.sub(risk, spread, out=spread)
+        pull = d.sigmoid_().mul_(-ratio)
+        spread.add_(pull)
     if with_gradient:
-        v.addcmul_(q, pull)
+        v.addcmul_(q, spread, value=-1)
         if ratio != 0:
-            v.scatter_(1, correct, risk.neg_())
-    return loss
+            v.scatter_(1, correct, pull)
 
 
 def log_odds_against(logits: Tensor, index: Tensor) -> Tensor:
@@ -135,10 +132,12 @@ def _differentiable(logits: Tensor, correct: Tensor, ratio: float) -> tuple[Tens
         own = z.gather(1, rows)
     rest, m = _incorrect(z, mask)
     alive = m > MASKED
-    q = torch.softmax(rest - m, 1) * alive
     v = m - rest
+    powers = torch.exp(-v)
+    total = powers.sum(1, keepdim=True)
+    q = powers / total * alive
     spread = (q * v).sum(1, keepdim=True)
-    log_sum = torch.logsumexp(rest - m, 1, keepdim=True)
+    log_sum = total.log()
     loss = torch.where(alive, spread + log_sum, 0.0).masked_fill(own.isnan(), torch.nan)
     gradient = q * (v - spread)
     if ratio != 0:
@@ -161,15 +160,18 @@ class _ComplementRows(torch.autograd.Function):
             loss, gradient = loss_and_gradient(logits, correct, ratio, keep)
         ctx.share, ctx.ratio = share, ratio
         ctx.save_for_backward(logits, correct, gradient)
-        return loss.mul_(share)
+        return loss * share  # a tensor of its own, not a view: the user may change it in place
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         logits, correct, gradient = ctx.saved_tensors
+        scale = (grad_loss * ctx.share).unsqueeze(1)
         if gradient is None or torch.is_grad_enabled():
-            gradient = _differentiable(logits, correct, ctx.ratio)[1]
-        # Out of place: the kept gradient must outlive this call where the graph does.
-        gradient = gradient * (grad_loss * ctx.share).unsqueeze(1)
+            gradient = _differentiable(logits, correct, ctx.ratio)[1] * scale
+        elif _graph_is_kept():
+            gradient = gradient * scale
+        else:  # nobody will ask for it again
+            gradient.mul_(scale)
         return gradient.to(logits.dtype), *[None] * (len(ctx.needs_input_grad) - 1)
 
 
@@ -181,7 +183,7 @@ class _TransformableRows(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, correct: Tensor, share: float, ratio: float) -> Tensor:
-        return loss_and_gradient(logits, correct, ratio, False)[0].mul_(share)
+        return loss_and_gradient(logits, correct, ratio, False)[0] * share
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
@@ -209,8 +211,9 @@ class _TransformableRows(torch.autograd.Function):
         return loss.unflatten(0, (info.batch_size, -1)), 0
 
 
-# Private, but what torch itself asks. Where it is missing, the form that works everywhere is taken.
+# Private, but what torch itself asks. Where one is missing, the answer is taken that is right everywhere, if slower.
 _transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_graph_is_kept: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
 def _compute_dtype(logits: Tensor) -> torch.dtype:

@@ -193,18 +193,16 @@ def focal_loss(
         tensor([5.8716e-06, 3.8749e+00])
     """
     classes = _check(input, target, None, reduction)
-    if check_gamma(gamma) < 0:
-        raise ValueError(f"the gamma of the focal loss must be 0 or more, got {gamma}.")
+    check_focal_gamma(gamma)
     logits, target = _with_batch(input, target)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     factors = _class_factors(alpha, classes, logits)
     if target.is_floating_point():
         _refuse_ignore_index(ignore_index)
-        log_p = F.log_softmax(logits, 1)
+        # A class without probability costs nothing, even if its logit is -inf; p = 1 stands for it, whose loss is 0.
+        log_p = F.log_softmax(logits, 1).masked_fill(target == 0, 0.0)
         log_rest = (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny).log()
         each = target * (gamma * log_rest).exp() * -log_p
-        # A class without probability costs nothing, even if its logit is -inf.
-        each = torch.where(target == 0, 0.0, each)
         rows = (each.movedim(1, -1) * factors).sum(-1)
         return _reduce(rows, None, reduction, input)
     index, valid = _class_indices(target, classes, ignore_index)
@@ -216,8 +214,15 @@ def focal_loss(
 
 def check_gamma(gamma: float) -> float:
     """Return gamma if it is a finite number; say what it is if not."""
-    if not math.isfinite(gamma):
+    if not -math.inf < gamma < math.inf:  # as a comparison, it can be traced where gamma is not known yet
         raise ValueError(f"gamma must be a finite number, got {gamma}.")
+    return gamma
+
+
+def check_focal_gamma(gamma: float) -> float:
+    """Return gamma if a focal loss can have it."""
+    if check_gamma(gamma) < 0:
+        raise ValueError(f"the gamma of the focal loss must be 0 or more, got {gamma}.")
     return gamma
 
 
@@ -331,4 +336,6 @@ def _reduce(rows: Tensor, total: Tensor | None, reduction: str, input: Tensor) -
         loss = rows.sum()
     else:
         loss = rows.squeeze(0) if input.dim() == 1 else rows
-    return loss if torch.is_autocast_enabled(input.device.type) else loss.to(input.dtype)
+    device = input.device.type
+    wide = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return loss if wide else loss.to(input.dtype)

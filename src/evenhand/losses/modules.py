@@ -91,7 +91,7 @@ class FocalLoss(nn.Module):
     ) -> None:
         functional.check_reduction(reduction)
         super().__init__()
-        self.gamma = functional.check_gamma(gamma)
+        self.gamma = functional.check_focal_gamma(gamma)
         self.register_buffer("alpha", None if alpha is None else torch.as_tensor(alpha, dtype=torch.float32))
         self.ignore_index = ignore_index
         self.reduction = reduction

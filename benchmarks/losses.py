@@ -1,0 +1,125 @@
+"""What complement cross entropy costs beside plain cross entropy: time and memory of forward and backward.
+
+    python benchmarks/losses.py [--processes 5] [--shapes 128x10 4096x1000]
+
+Each process measures one shape: one thread, float32, the three losses in turn, median over the rounds. Times are
+ratios to `nn.CrossEntropyLoss` in the same process, and the table gives their median over the processes. Memory is the
+most that was allocated beyond the logits and targets, the returned gradient included, in units of the logits' size.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SHAPES = ["128x10", "128x100", "128x1000", "512x8142", "256x21841", "4096x1000"]
+
+
+def measure(shape: str) -> dict[str, float]:
+    """Time the losses and their memory at one shape, in this process."""
+    import torch
+    from torch import Tensor, nn
+
+    from evenhand import ComplementCrossEntropyLoss
+
+    def plain(logits: Tensor, target: Tensor) -> Tensor:
+        """Transcribe eqs. 1-5 as a reader of the paper would."""
+        p = logits.softmax(1)
+        own = p.gather(1, target[:, None])
+        q = p / (1 - own + 1e-7)
+        entropy = -(q * torch.log(q + 1e-10)).scatter(1, target[:, None], 0.0).sum(1).mean()
+        return -torch.log(own).mean() - entropy / (logits.shape[1] - 1)
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    n, k = map(int, shape.split("x"))
+    logits = torch.randn(n, k, requires_grad=True)
+    target = torch.randint(0, k, (n,))
+    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "ce": nn.CrossEntropyLoss(),
+        "ours": ComplementCrossEntropyLoss(),
+        "plain": plain,
+    }
+
+    def step(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        logits.grad = None
+        loss(logits, target).backward()
+
+    seconds: dict[str, list[float]] = {name: [] for name in losses}
+    rounds = max(25, min(500, 20_000_000 // (n * k)))
+    for i in range(rounds + 5):
+        for name, loss in losses.items():
+            start = time.perf_counter()
+            step(loss)
+            if i >= 5:
+                seconds[name].append(time.perf_counter() - start)
+    result = {name: statistics.median(times) for name, times in seconds.items()}
+    for name, loss in losses.items():
+        logits.grad = None
+        result[f"{name}_memory"] = peak_memory(lambda loss=loss: step(loss)) / (n * k * 4)
+    return result
+
+
+def peak_memory(work: Callable[[], None]) -> int:
+    """Return the most bytes that torch had allocated during `work` beyond what it had before."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    changes = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
+    now = peak = 0
+    for _, change in changes:
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
+def main() -> None:
+    """Run the processes and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(measure(args.shapes[0])))
+        return
+    print("| N x K | cross entropy, ms | CCE, times that | plain form, times that | memory: CE | CCE | plain |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for shape in args.shapes:
+        command = [sys.executable, __file__, "--child", "--shapes", shape]
+        runs = []
+        for _ in range(args.processes):
+            done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+            runs.append(json.loads(done.stdout.splitlines()[-1]))
+
+        def middle(value: Callable[[dict[str, float]], float], runs: list[dict[str, float]] = runs) -> float:
+            return statistics.median(map(value, runs))
+
+        cells = [
+            shape.replace("x", " x "),
+            f"{middle(lambda r: r['ce']) * 1e3:.3g}",
+            f"{middle(lambda r: r['ours'] / r['ce']):.2f}",
+            f"{middle(lambda r: r['plain'] / r['ce']):.2f}",
+            *(f"{middle(lambda r, name=name: r[f'{name}_memory']):.2f}" for name in ("ce", "ours", "plain")),
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    import torch
+
+    print(f"\ntorch {torch.__version__}, Python {platform.python_version()}, {args.processes} processes a row")
+
+
+if __name__ == "__main__":
+    main()

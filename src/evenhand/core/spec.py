@@ -1,0 +1,62 @@
+"""The one grammar for objectives, imbalances and whatever else is chosen by a short text.
+
+A spec is `name`, `name:value`, or `name:key=value:key=value`; parts are joined by `+`, lists of specs by `,`.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from evenhand.core.errors import EvenhandError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a spec: its name, the value right behind the name (or None), and the named options, all as text."""
+
+    name: str
+    value: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def parse_list(text: str) -> list[tuple[Part, ...]]:
+    """Read specs joined by `,`.
+
+    Example:
+        >>> from evenhand.core.spec import parse_list
+        >>> [[part.name for part in parts] for parts in parse_list("ce,balanced-softmax+cce:gamma=-2")]
+        [['ce'], ['balanced-softmax', 'cce']]
+    """
+    return [parse(spec) for spec in text.split(",")]
+
+
+def parse(text: str) -> tuple[Part, ...]:
+    """Read one spec, of one or more parts joined by `+`.
+
+    Example:
+        >>> from evenhand.core.spec import parse
+        >>> parse("exp:100")
+        (Part(name='exp', value='100', options={}),)
+        >>> parse("focal:gamma=2:alpha=0.25")[0].options
+        {'gamma': '2', 'alpha': '0.25'}
+    """
+    return tuple(_parse_part(part, text) for part in re.split(r"\+(?=[a-z])", text.strip()))
+
+
+def _parse_part(part: str, text: str) -> Part:
+    name, *settings = part.split(":")
+    if not _NAME.fullmatch(name):
+        raise EvenhandError(f"Cannot read {text!r}: expected NAME, NAME:VALUE or NAME:KEY=VALUE, got {part!r}.")
+    value, options = None, {}
+    for position, setting in enumerate(settings):
+        key, equals, content = setting.partition("=")
+        if equals and _NAME.fullmatch(key) and content:
+            if key in options:
+                raise EvenhandError(f"Cannot read {text!r}: {key} is given twice.")
+            options[key] = content
+        elif not equals and position == 0 and setting:
+            value = setting
+        else:
+            raise EvenhandError(f"Cannot read {text!r}: expected KEY=VALUE after {name!r}, got {setting!r}.")
+    return Part(name, value, options)

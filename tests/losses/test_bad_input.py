@@ -1,0 +1,146 @@
+"""Input that cannot be meant is refused in one sentence that shows it."""
+
+import re
+
+import pytest
+import torch
+
+from evenhand import ComplementCrossEntropyLoss, FocalLoss
+from evenhand.losses.functional import complement_cross_entropy, complement_entropy, focal_loss
+
+LOGITS = torch.zeros(3, 4)
+TARGET = torch.tensor([0, 1, 3])
+
+
+def refused(call, exception: type[Exception], *shown: str) -> None:
+    with pytest.raises(exception) as caught:
+        call()
+    message = str(caught.value)
+    for value in shown:
+        assert value in message, message
+    assert re.fullmatch(r"[^\n]+\.", message), "one line that ends in a full stop"
+    assert len(re.findall(r"\.( |$)", message)) == 1, "one sentence"
+
+
+losses = pytest.mark.parametrize("loss", [complement_entropy, complement_cross_entropy, focal_loss])
+
+
+@losses
+@pytest.mark.parametrize("shape", [(3, 1), (3, 0), (1,), (3, 1, 5)])
+def test_fewer_than_two_classes(loss, shape):
+    rows = () if len(shape) == 1 else (shape[0], *shape[2:])
+    classes = shape[0] if len(shape) == 1 else shape[1]
+    refused(lambda: loss(torch.zeros(shape), torch.zeros(rows).long()), ValueError, f"got {classes}", str(shape))
+
+
+@losses
+@pytest.mark.parametrize(
+    ("logits", "target"),
+    [
+        ((3, 4), (2,)),
+        ((3, 4), (3, 1)),
+        ((3, 4), ()),
+        ((4,), (1,)),
+        ((3, 4, 2), (3,)),
+        ((3, 4, 2), (3, 3)),
+        ((3, 4), (3, 5)),
+    ],
+)
+def test_shapes_that_do_not_match(loss, logits, target):
+    refused(lambda: loss(torch.zeros(logits), torch.zeros(target).long()), ValueError, str(logits), f"got {target}")
+
+
+@losses
+def test_logits_without_classes_or_fractions(loss):
+    refused(lambda: loss(torch.tensor(1.0), torch.tensor(0)), ValueError, "()")
+    refused(lambda: loss(torch.zeros(3, 4).long(), TARGET), ValueError, "torch.int64")
+
+
+@losses
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int8, torch.bool, torch.float32, torch.complex64], ids=str)
+def test_class_indices_of_another_dtype(loss, dtype):
+    refused(lambda: loss(LOGITS, TARGET.to(dtype)), ValueError, str(dtype))
+
+
+@losses
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
+def test_class_probabilities_of_another_dtype(loss, dtype):
+    refused(lambda: loss(LOGITS, LOGITS.to(dtype)), ValueError, str(dtype))
+
+
+@losses
+@pytest.mark.parametrize("wrong", [4, 1000, -1, -101])
+@pytest.mark.parametrize("ignore_index", [-100, 1, 7])
+def test_targets_that_are_no_class(loss, wrong, ignore_index):
+    for target in (torch.tensor([0, wrong, 1]), torch.tensor([wrong, ignore_index, 2])):
+        refused(lambda t=target: loss(LOGITS, t, ignore_index=ignore_index), IndexError, str(wrong), str(ignore_index))
+
+
+@losses
+def test_byte_targets_that_are_no_class(loss):
+    refused(lambda: loss(LOGITS, torch.tensor([0, 200, 1], dtype=torch.uint8)), IndexError, "200")
+
+
+@losses
+def test_ignoring_a_class_of_probabilities(loss):
+    refused(lambda: loss(LOGITS, LOGITS.softmax(1), ignore_index=2), ValueError, "2")
+
+
+@pytest.mark.parametrize("gamma", [float("nan"), float("inf"), -float("inf")])
+def test_gamma_that_is_not_finite(gamma):
+    for call in (
+        lambda: complement_cross_entropy(LOGITS, TARGET, gamma=gamma),
+        lambda: focal_loss(LOGITS, TARGET, gamma=gamma),
+        lambda: ComplementCrossEntropyLoss(gamma=gamma),
+        lambda: FocalLoss(gamma=gamma),
+    ):
+        refused(call, ValueError, f"got {gamma}")
+
+
+def test_negative_gamma_of_the_focal_loss():
+    refused(lambda: focal_loss(LOGITS, TARGET, gamma=-0.5), ValueError, "-0.5")
+    refused(lambda: FocalLoss(gamma=-0.5), ValueError, "-0.5")
+
+
+@pytest.mark.parametrize("loss", [complement_entropy, complement_cross_entropy])
+@pytest.mark.parametrize("length", [1, 3, 5])
+def test_weights_of_the_wrong_length(loss, length):
+    refused(lambda: loss(LOGITS, TARGET, torch.ones(length)), ValueError, "4", f"({length},)")
+    refused(lambda: loss(LOGITS, LOGITS.softmax(1), torch.ones(length)), ValueError, "4", f"({length},)")
+
+
+@pytest.mark.parametrize("loss", [complement_entropy, complement_cross_entropy])
+def test_weights_of_the_wrong_kind(loss):
+    refused(lambda: loss(LOGITS, TARGET, torch.ones(4, 1)), ValueError, "(4, 1)")
+    refused(lambda: loss(LOGITS, TARGET, torch.ones(4).long()), ValueError, "torch.int64")
+
+
+@pytest.mark.parametrize("length", [1, 3, 5])
+def test_alpha_of_the_wrong_length(length):
+    refused(lambda: focal_loss(LOGITS, TARGET, alpha=[0.5] * length), ValueError, "4", f"({length},)")
+
+
+@pytest.mark.parametrize("reduction", ["average", "batchmean", "", "Mean", None])
+def test_unknown_reduction(reduction):
+    for call in (
+        lambda: complement_entropy(LOGITS, TARGET, reduction=reduction),
+        lambda: complement_cross_entropy(LOGITS, TARGET, reduction=reduction),
+        lambda: focal_loss(LOGITS, TARGET, reduction=reduction),
+        lambda: ComplementCrossEntropyLoss(reduction=reduction),
+        lambda: FocalLoss(reduction=reduction),
+    ):
+        refused(call, ValueError, repr(reduction))
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.5, float("nan")])
+def test_label_smoothing_outside_zero_to_one(smoothing):
+    refused(lambda: complement_cross_entropy(LOGITS, TARGET, label_smoothing=smoothing), ValueError, str(smoothing))
+
+
+def test_nothing_is_refused_that_cross_entropy_takes():
+    """gamma=0 hands over to cross entropy, so its own checks must agree with ours."""
+    for gamma in (0.0, -1.0):
+        complement_cross_entropy(LOGITS, TARGET.byte(), gamma=gamma)
+        complement_cross_entropy(LOGITS, torch.tensor([9, 9, 0]), gamma=gamma, ignore_index=9)
+        complement_cross_entropy(LOGITS, torch.zeros(3, 4).half(), gamma=gamma)
+        complement_cross_entropy(torch.zeros(4), torch.tensor(3), gamma=gamma)
