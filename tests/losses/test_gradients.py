@@ -131,8 +131,20 @@ def test_a_kept_graph_gives_the_same_gradient_again(loss):
     logits, target = random_batch(5, 4)
     value = LOSSES[loss](logits, target).sum()
     gradients = [torch.autograd.grad(value, logits, torch.tensor(s).double(), retain_graph=True)[0] for s in (3, 1, 3)]
+    gradients += torch.autograd.grad(value, logits, torch.tensor(3.0).double())  # the last, which need keep nothing
     assert_close(gradients[0], gradients[2], rtol=0, atol=0)
     assert_close(gradients[0], 3 * gradients[1], rtol=1e-12, atol=0)
+    assert_close(gradients[0], gradients[3], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_many_upstream_gradients_at_a_time(loss):
+    logits, target = random_batch(5, 4)
+    value = LOSSES[loss](logits, target)
+    upstream = torch.randn(3, *value.shape, dtype=torch.float64)
+    each = [torch.autograd.grad(value, logits, one, retain_graph=True)[0] for one in upstream]
+    (together,) = torch.autograd.grad(value, logits, upstream, is_grads_batched=True)
+    assert_close(together, torch.stack(each))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -148,6 +148,16 @@ def _differentiable(logits: Tensor, correct: Tensor, ratio: float) -> tuple[Tens
     return loss.squeeze(1), gradient
 
 
+def _scaled(gradient: Tensor, scale: Tensor) -> Tensor:
+    """Scale a kept gradient: in its place, unless it will be asked for again."""
+    if not _graph_is_kept():
+        try:
+            return gradient.mul_(scale)
+        except RuntimeError:  # many upstream gradients at a time (`is_grads_batched`) do not fit in the place of one
+            pass
+    return gradient * scale
+
+
 class _ComplementRows(torch.autograd.Function):
     """The loss of every row, with its gradient worked out beside it and kept for the backward pass."""
 
@@ -168,10 +178,8 @@ class _ComplementRows(torch.autograd.Function):
         scale = (grad_loss * ctx.share).unsqueeze(1)
         if gradient is None or torch.is_grad_enabled():
             gradient = _differentiable(logits, correct, ctx.ratio)[1] * scale
-        elif _graph_is_kept():
-            gradient = gradient * scale
-        else:  # nobody will ask for it again
-            gradient.mul_(scale)
+        else:
+            gradient = _scaled(gradient, scale)
         return gradient.to(logits.dtype), *[None] * (len(ctx.needs_input_grad) - 1)
 
 
