@@ -1,0 +1,191 @@
+"""`evenhand inspect`: a look at the data before anything is trained."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from evenhand.data.audit import Audit
+
+# So many classes are listed whole; of more, the largest and the smallest.
+MOST_LISTED, ENDS = 40, 12
+BAR = 16
+
+
+def inspect(
+    source: Annotated[
+        str, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")
+    ] = "digits",
+    imbalance: Annotated[str, typer.Option(help="Show it as training would: exp:RATIO, step:RATIO or none.")] = "none",
+    class_order: Annotated[
+        str, typer.Option(help="Which classes keep most: identity, shuffle, or all names joined by commas.")
+    ] = "identity",
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where data sets lie; else $EVENHAND_DATA, else your cache folder.")
+    ] = None,
+    image_size: Annotated[int | None, typer.Option(help="Height and width to bring images to.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the subset and of validation.")] = 0,
+    split_seed: Annotated[int, typer.Option(min=0, help="Of the test set.")] = 0,
+    drop_small: Annotated[bool, typer.Option("--drop-small", help="Leave out classes too small to split.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="Save the class distribution as .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show a data set's classes, sizes, damaged files, duplicates and leaks, and what they mean."""
+    result = look(
+        source,
+        imbalance=imbalance,
+        class_order=class_order,
+        data_root=data_root,
+        image_size=image_size,
+        seed=seed,
+        split_seed=split_seed,
+        drop_small=drop_small,
+    )
+    if figure is not None:
+        from evenhand.report.figures import class_distribution, save_figure
+
+        names, counts, groups = zip(*((row.name, row.train, row.group) for row in result.classes), strict=True)
+        variant = "" if result.imbalance == "none" else f", {result.imbalance}"
+        title = f"{result.source}{variant}: {sum(counts):,} training images, ratio {result.imbalance_ratio:.3g}"
+        save_figure(class_distribution(counts, names, groups, title=title), figure)
+    if as_json:
+        typer.echo(json.dumps(result.as_dict(), ensure_ascii=False, indent=2))
+    else:
+        show(result)
+        if figure is not None:
+            typer.echo(f"Figure: {figure}")
+
+
+def look(
+    source: str,
+    *,
+    imbalance: str,
+    class_order: str,
+    data_root: Path | None,
+    image_size: int | None,
+    seed: int,
+    split_seed: int,
+    drop_small: bool,
+) -> "Audit":
+    """Load, open, split and audit a source."""
+    from evenhand.core.errors import EvenhandError
+    from evenhand.data.audit import audit
+    from evenhand.data.images import open_images
+    from evenhand.data.imbalance import Imbalance
+    from evenhand.data.sources import load_source
+    from evenhand.data.splits import drop_small_classes, make_splits
+
+    wanted = Imbalance.parse(imbalance)
+    table = load_source(source, data_root=data_root)
+    images = open_images(table, image_size=image_size, skip_bad=True)
+    unreadable = {str(table.ids[row]): reason for row, reason in images.bad.items()}
+    table = table.take(images.readable())
+    if drop_small:
+        table = drop_small_classes(table)
+    splits, problems = None, []
+    try:
+        splits = make_splits(table, imbalance=wanted, order=class_order, seed=seed, split_seed=split_seed)
+    except EvenhandError as error:
+        if wanted.kind != "none":
+            raise
+        problems.append(str(error))
+    return audit(table, splits, imbalance=wanted, unreadable=unreadable, problems=problems)
+
+
+def show(result: "Audit") -> None:
+    """Print an audit for a person."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    variant = "" if result.imbalance == "none" else f" with {result.imbalance}"
+    trained = sum(row.train for row in result.classes)
+    heading = (
+        f"{result.source}{variant}: {len(result.classes)} classes, {trained:,} training and "
+        f"{sum(row.test for row in result.classes):,} test images, imbalance ratio {result.imbalance_ratio:.3g}"
+    )
+    console.print(Text(heading, style="bold"), soft_wrap=True)
+    console.print(_class_table(result))
+    console.print(Text(_pixels(result)), soft_wrap=True)
+    for title, lines, style in (
+        ("Stands in the way of training", result.problems, "bold red"),
+        ("Damaged", _unreadable(result), "red"),
+        ("Duplicates", _duplicates(result), "yellow"),
+        ("Notes", result.notes, ""),
+        ("What this means", result.advice, ""),
+    ):
+        if lines:
+            console.print()
+            console.print(Text(title, style="bold"))
+            for line in lines:
+                console.print(Text(f"  {line}", style=style), soft_wrap=True)
+
+
+def _class_table(result: "Audit") -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"many": "blue", "medium": "green", "few": "red"}
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("class", overflow="fold", max_width=40)
+    for column in ("training", "share", "", "effective", "val", "test", "shots"):
+        table.add_column(column, justify="left" if column in ("", "shots") else "right", no_wrap=True)
+    rows = sorted(result.classes, key=lambda row: -row.train)
+    most = max(rows[0].train, 1)
+    hidden = len(rows) - 2 * ENDS if len(rows) > MOST_LISTED else 0
+    for position, row in enumerate(rows):
+        if hidden and ENDS <= position < len(rows) - ENDS:
+            if position == ENDS:
+                table.add_row(Text(f"... {hidden} more (--json lists all)", style="dim"))
+            continue
+        table.add_row(
+            Text(row.name),
+            f"{row.train:,}",
+            f"{row.share:.1%}",
+            Text(_bar(row.train / most), style=colours[row.group]),
+            f"{row.effective_number:.0f}",
+            f"{row.val:,}",
+            f"{row.test:,}",
+            Text(row.group, style=colours[row.group]),
+        )
+    return table
+
+
+def _bar(share: float) -> str:
+    """Return a bar of eighths of a character; what is there at all shows at least one eighth."""
+    eighths = max(round(share * BAR * 8), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def _pixels(result: "Audit") -> str:
+    sizes = ", ".join(f"{width}x{height} ({number:,})" for width, height, number in result.sizes[:3])
+    if len(result.sizes) > 3:
+        sizes += f" and {len(result.sizes) - 3:,} more sizes"
+    modes = ", ".join(f"{mode} ({number:,})" for mode, number in result.modes.items())
+    return f"\nImages: {sizes}; {modes}"
+
+
+def _unreadable(result: "Audit") -> list[str]:
+    lines = [f"{name}: {reason}" for name, reason in list(result.unreadable.items())[:10]]
+    more = len(result.unreadable) - len(lines)
+    if more > 0:
+        lines.append(f"... {more:,} more (--json lists all)")
+    return [*lines, "They are left out here; training leaves them out with --skip-bad."] if lines else []
+
+
+def _duplicates(result: "Audit") -> list[str]:
+    lines = []
+    for duplicate in result.duplicates[:10]:
+        places = " = ".join(
+            f"{name} ({split}, {label})"
+            for name, split, label in zip(duplicate.ids, duplicate.splits, duplicate.labels, strict=True)
+        )
+        lines.append(f"{'LEAK ' if duplicate.leaks else ''}{places}")
+    more = len(result.duplicates) - len(lines)
+    if more > 0:
+        lines.append(f"... {more:,} more groups of equal pictures (--json lists all)")
+    return lines

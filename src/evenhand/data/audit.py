@@ -1,0 +1,264 @@
+"""A look at the data before training: counts, sizes, damaged files, duplicates, and what they mean."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from evenhand.core.text import some
+from evenhand.data.decode import probe_image
+from evenhand.data.imbalance import (
+    Imbalance,
+    effective_number,
+    imbalance_ratio,
+    resembles,
+)
+from evenhand.data.splits import Splits
+from evenhand.data.table import FilePixels, SampleTable
+from evenhand.metrics.intervals import wilson_interval
+from evenhand.metrics.shots import shot_groups
+
+# With fewer test images the 95% interval of a class's recall spans more than 50 points.
+SMALLEST_JUDGED = 10
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class as training would see it."""
+
+    name: str
+    train: int
+    """Training images after any imbalance, before validation is cut."""
+    val: int
+    test: int
+    share: float
+    """Of all training images."""
+    effective_number: float
+    group: str
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """Samples with the same pixels."""
+
+    ids: tuple[str, ...]
+    splits: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def leaks(self) -> bool:
+        """The same picture is tested on and trained on, or chosen by."""
+        return "test" in self.splits and len(set(self.splits)) > 1
+
+    @property
+    def conflicts(self) -> bool:
+        """The same picture has two labels."""
+        return len(set(self.labels)) > 1
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `evenhand inspect` shows."""
+
+    source: str
+    samples: int
+    imbalance: str
+    classes: tuple[ClassRow, ...]
+    imbalance_ratio: float
+    resembles: str | None
+    shot_rule: str
+    sizes: tuple[tuple[int, int, int], ...]
+    """Width, height, number of images; the most frequent first."""
+    modes: Mapping[str, int]
+    unreadable: Mapping[str, str]
+    """Sample id -> what is wrong with it."""
+    duplicates: tuple[Duplicate, ...]
+    too_small_to_judge: tuple[str, ...]
+    problems: tuple[str, ...]
+    """What stands in the way of training."""
+    advice: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return everything as plain lists and dicts, for JSON."""
+        content = asdict(self)
+        for entry, duplicate in zip(content["duplicates"], self.duplicates, strict=True):
+            entry |= {"leaks": duplicate.leaks, "conflicts": duplicate.conflicts}
+        return content
+
+
+def audit(
+    table: SampleTable,
+    splits: Splits | None,
+    *,
+    imbalance: Imbalance | None = None,
+    unreadable: Mapping[str, str] | None = None,
+    problems: Sequence[str] = (),
+) -> Audit:
+    """Describe a table and its splits.
+
+    Args:
+        table: the samples, all of which can be read.
+        splits: what is trained, validated and tested on; None where no split is possible, and `problems` says why.
+        imbalance: what the training set was made to look like.
+        unreadable: sample id -> reason, of the samples that are not in the table.
+        problems: sentences that say what stands in the way of training.
+
+    Example:
+        >>> from evenhand.data.audit import audit
+        >>> from evenhand.data.sources import load_source
+        >>> from evenhand.data.splits import make_splits
+        >>> digits = load_source("digits")
+        >>> round(audit(digits, make_splits(digits)).imbalance_ratio, 2)
+        1.05
+    """
+    if splits is None:
+        nothing = np.arange(0)
+        splits_or_all = Splits(np.arange(len(table)), nothing, nothing, table.counts())
+    else:
+        splits_or_all = splits
+    train, val, test = splits_or_all.counts, table.counts(splits_or_all.val), table.counts(splits_or_all.test)
+    groups = shot_groups(train)
+    effective = effective_number(train)
+    classes = tuple(
+        ClassRow(
+            name,
+            int(train[k]),
+            int(val[k]),
+            int(test[k]),
+            float(train[k] / max(train.sum(), 1)),
+            float(effective[k]),
+            groups.of(k),
+        )
+        for k, name in enumerate(table.class_names)
+    )
+    duplicates = find_duplicates(table, splits_or_all)
+    sizes, modes = native_pixels(table)
+    closest = resembles(train)
+    return Audit(
+        source=table.name,
+        samples=len(table),
+        imbalance=str(imbalance or Imbalance()),
+        classes=classes,
+        imbalance_ratio=imbalance_ratio(train),
+        resembles=None if closest is None else str(closest),
+        shot_rule=groups.rule,
+        sizes=tuple((width, height, number) for (width, height), number in sizes.most_common()),
+        modes=dict(modes.most_common()),
+        unreadable=dict(unreadable or {}),
+        duplicates=duplicates,
+        too_small_to_judge=tuple(row.name for row in classes if splits is not None and row.test < SMALLEST_JUDGED),
+        problems=tuple(problems),
+        advice=_advice(classes, closest, groups.rule, duplicates, judged=splits is not None),
+        notes=(*table.notes, *(() if splits is None else splits.notes)),
+    )
+
+
+def native_pixels(table: SampleTable) -> tuple[Counter[tuple[int, int]], Counter[str]]:
+    """Count the sizes (width, height) and the colour modes that the images have before anything is done to them."""
+    pixels = table.pixels
+    if not isinstance(pixels, FilePixels):
+        number, height, width, channels = pixels.images.shape
+        return Counter({(width, height): number}), Counter({"L" if channels == 1 else "RGB": number})
+    with ThreadPoolExecutor() as pool:
+        headers = list(pool.map(lambda path: probe_image(pixels.root / path), pixels.paths))
+    if pixels.boxes is None:
+        sizes = Counter((each.width, each.height) for each in headers)
+    else:
+        sizes = Counter((int(right - left), int(bottom - top)) for left, top, right, bottom in pixels.boxes)
+    return sizes, Counter(each.mode for each in headers)
+
+
+def find_duplicates(table: SampleTable, splits: Splits) -> tuple[Duplicate, ...]:
+    """Return the samples that are copies of each other, byte for byte, among those that the splits use.
+
+    Leaks into the test set come first, then copies with different labels, then the rest.
+    """
+    sides = {int(row): name for name in ("train", "val", "test") for row in getattr(splits, name)}
+    alike: dict[bytes, list[int]] = defaultdict(list)
+    for row, digest in _fingerprints(table, sorted(sides)):
+        alike[digest].append(row)
+    found = [
+        Duplicate(
+            tuple(str(table.ids[row]) for row in rows),
+            tuple(sides[row] for row in rows),
+            tuple(table.class_names[table.labels[row]] for row in rows),
+        )
+        for rows in alike.values()
+        if len(rows) > 1
+    ]
+    return tuple(sorted(found, key=lambda each: (not each.leaks, not each.conflicts)))
+
+
+def _fingerprints(table: SampleTable, rows: Sequence[int]) -> list[tuple[int, bytes]]:
+    """Return a hash of each sample's content; files are only read where another has the same length."""
+    pixels = table.pixels
+    if not isinstance(pixels, FilePixels):
+        return [(row, _hash(np.ascontiguousarray(pixels.images[row]).data)) for row in rows]
+    lengths = {row: (pixels.root / pixels.paths[row]).stat().st_size for row in rows}
+    shared = Counter(lengths.values())
+    digests: dict[str, bytes] = {}
+    found = []
+    for row in rows:
+        path = pixels.paths[row]
+        if shared[lengths[row]] > 1 and path not in digests:
+            digests[path] = _hash((pixels.root / path).read_bytes())
+        box = b"" if pixels.boxes is None else pixels.boxes[row].tobytes()
+        found.append((row, digests.get(path, path.encode()) + box))
+    return found
+
+
+def _hash(content: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _advice(
+    classes: Sequence[ClassRow],
+    closest: Imbalance | None,
+    shot_rule: str,
+    duplicates: Sequence[Duplicate],
+    *,
+    judged: bool,
+) -> tuple[str, ...]:
+    """Say in plain words what the numbers mean for training and judging."""
+    advice = []
+    train = np.array([row.train for row in classes])
+    ratio = imbalance_ratio(train)
+    if closest is not None and closest.kind == "none":
+        advice.append(f"The training set is nearly balanced (ratio {ratio:.2g}).")
+    else:
+        shape = "neither of the usual profiles" if closest is None else f"{closest}"
+        largest = max(classes, key=lambda row: row.train)
+        advice.append(
+            f"The training set resembles {shape}; always answering {largest.name!r} would be right for "
+            f"{largest.share:.0%} of such images, so judge by balanced accuracy."
+        )
+    sizes = Counter(row.group for row in classes)
+    if ratio > 1:
+        listed = [f"{sizes[group]} {group}-shot" for group in ("many", "medium", "few") if sizes[group]]
+        advice.append(f"Shot groups: {', '.join(listed)} classes ({shot_rule}).")
+    if judged:
+        rarest = min(classes, key=lambda row: (row.train, row.test))
+        low, high = wilson_interval(0.5, rarest.test)
+        advice.append(
+            f"{rarest.name!r}, the rarest class, is tested on {rarest.test} image{'s' * (rarest.test != 1)}: "
+            f"a recall of 50% there would mean anything from {low:.0%} to {high:.0%} (95%)."
+        )
+        small = [row.name for row in classes if row.test < SMALLEST_JUDGED]
+        if small:
+            advice.append(
+                f"Too small to judge by themselves, with fewer than {SMALLEST_JUDGED} test images: {some(small)}."
+            )
+    leaks = sum(each.leaks for each in duplicates)
+    if leaks:
+        advice.append(
+            f"{leaks} picture{'s stand' if leaks > 1 else ' stands'} both in test and in training: remove "
+            "one side before you trust a result."
+        )
+    conflicts = sum(each.conflicts for each in duplicates)
+    if conflicts:
+        advice.append(f"{conflicts} picture{'s have' if conflicts > 1 else ' has'} copies with another label.")
+    return tuple(advice)

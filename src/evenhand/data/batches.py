@@ -1,0 +1,263 @@
+"""Batches for training and testing: an index into the images, and a few tensor operations on the device.
+
+Everything random is decided here, in the main process, from named seed streams: which images make up a batch, where
+each is cut and whether it is mirrored. Images in memory and streamed images only carry the decisions out, so both give
+the same batches, whatever the number of workers.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.seeds import stream
+from evenhand.data.crops import Crops, cut_in_memory, cut_streamed
+from evenhand.data.images import Images, MemoryImages, StreamedImages
+from evenhand.data.table import SampleTable
+
+Batch: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""Normalised images, float32 (B, C, S, S); labels, int64 (B,); rows of the table, int64 (B,)."""
+
+_logger = logging.getLogger("evenhand")
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How the network sees an image: a square crop of it, normalised."""
+
+    crop_size: int
+    mean: tuple[float, ...]
+    """Of each channel, in units where 255 is 1."""
+    std: tuple[float, ...]
+    padding: int = 4
+    """Width of the black border around training images; crops may reach into it."""
+    flip: bool = True
+    """Mirror every second training image."""
+
+    def __post_init__(self) -> None:
+        if self.crop_size < 1 or self.padding < 0:
+            raise ValueError(f"crop_size must be positive and padding not negative, got {self}")
+        if len(self.mean) != len(self.std) or min(self.std) <= 0:
+            raise ValueError(f"mean and std need one value a channel and std must be positive, got {self}")
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (B, C, S, S) to floats of mean 0 and deviation 1."""
+        factor, shift = _factors(self.mean, self.std, pixels.device)
+        return pixels.float().mul_(factor).sub_(shift)
+
+
+@lru_cache(maxsize=16)
+def _factors(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return what pixels are multiplied by and what is then taken off, (2, C, 1, 1); kept: copies make a GPU wait."""
+    scale = torch.tensor(std, dtype=torch.float64)
+    pair = torch.stack([1 / (255 * scale), torch.tensor(mean, dtype=torch.float64) / scale])
+    return pair.float().to(device)[:, :, None, None]
+
+
+def make_view(
+    table: SampleTable,
+    images: Images,
+    train_rows: NDArray[np.int64],
+    *,
+    flip: bool | None = None,
+    padding: int | None = None,
+    crop_size: int | None = None,
+) -> View:
+    """Decide how the network sees the images, from the facts of the table and the images that are trained on.
+
+    Args:
+        table: the source; its facts say what is not given here.
+        images: its images.
+        train_rows: rows whose images give mean and deviation, unless the facts ask for [-1, 1].
+        flip: mirror every second training image; None: as the facts say, with a warning on the logger `evenhand` if the
+            names of classes look like mirror twins or numbers.
+        padding: width of the black border around training images; None: 4 as in the paper, but at most an eighth of
+            the crop, rounded up.
+        crop_size: height and width that the network sees; None: as the facts say, else the image size.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.batches import make_view
+        >>> from evenhand.data.images import open_images
+        >>> from evenhand.data.table import ArrayPixels, SampleTable
+        >>> pixels = ArrayPixels(np.array([0, 255], np.uint8).repeat(64).reshape(2, 8, 8, 1))
+        >>> table = SampleTable("tiny", ("dark", "light"), np.array([0, 1]), np.array(["a", "b"]), pixels)
+        >>> make_view(table, open_images(table), np.arange(2))
+        View(crop_size=8, mean=(0.5,), std=(0.5,), padding=1, flip=True)
+    """
+    facts = table.facts
+    if crop_size is None:
+        # The facts' crop belongs to the facts' image size.
+        native = facts.image_size in (None, images.image_size)
+        crop_size = facts.crop_size if native and facts.crop_size is not None else images.image_size
+    if not 1 <= crop_size <= images.image_size:
+        raise EvenhandError(
+            f"The crop size must be from 1 to the image size of {images.image_size}, got {crop_size}; "
+            "choose a smaller crop or larger images."
+        )
+    if padding is None:
+        padding = min(4, -(-crop_size // 8))
+    if facts.scaling == "symmetric":
+        mean, std = (0.5,) * images.channels, (0.5,) * images.channels
+    else:
+        mean, std = images.statistics(train_rows)
+        std = tuple(value if value > 0 else 1.0 for value in std)  # a constant channel has nothing to scale
+    if flip is None and facts.flip:
+        twins = mirror_twins(table.class_names)
+        if twins:
+            named = ", ".join(twins[:6]) + (", ..." if len(twins) > 6 else "")
+            _logger.warning(
+                "Training images are mirrored, which may turn one class into another here (%s); --no-flip keeps them.",
+                named,
+            )
+    return View(crop_size=crop_size, mean=mean, std=std, padding=padding, flip=facts.flip if flip is None else flip)
+
+
+class Batches:
+    """Images, labels and rows in batches: shuffled and augmented for training, plain and in order for testing.
+
+    Args:
+        images: the images of a table.
+        labels: (N,): the label of every row of the table.
+        rows: the rows to serve; `images.bad` must not be among them.
+        view: how the network sees an image.
+        batch_size: images in a batch; the last of an epoch may be smaller. In training a last batch of a single image
+            is joined to the one before it, because batch normalisation cannot learn from one image.
+        device: where the batches are wanted. Images in memory are cut there.
+        workers: processes that decode streamed images.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.batches import Batches, View
+        >>> from evenhand.data.images import open_images
+        >>> from evenhand.data.table import ArrayPixels, SampleTable
+        >>> pixels = ArrayPixels(np.zeros((5, 8, 8, 1), np.uint8))
+        >>> table = SampleTable("black", ("only",), np.zeros(5, np.int64), np.array(list("abcde")), pixels)
+        >>> view = View(crop_size=8, mean=(0.5,), std=(0.5,))
+        >>> batches = Batches(open_images(table), table.labels, np.arange(5), view, batch_size=2)
+        >>> [tuple(images.shape) for images, labels, rows in batches.train(seed=0, epoch=1)]
+        [(2, 1, 8, 8), (3, 1, 8, 8)]
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        labels: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        view: View,
+        batch_size: int = 128,
+        *,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+    ) -> None:
+        images.require_readable(rows)
+        if len(labels) != len(images):
+            raise ValueError(f"there are {len(images)} images and {len(labels)} labels")
+        if batch_size < 1:
+            raise EvenhandError(f"The batch size must be at least 1, got {batch_size}.")
+        if view.crop_size > images.image_size or len(view.mean) != images.channels:
+            raise ValueError(f"{view} does not fit images of size {images.image_size} x {images.channels} channels")
+        self.images = images
+        self.labels = torch.from_numpy(np.array(labels, np.int64))
+        self.rows = rows
+        self.view = view
+        self.batch_size = batch_size
+        self.device = torch.device(device)
+        self.workers = workers
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch of training."""
+        return len(self._training_parts())
+
+    def train(self, seed: int, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yield every row once, in an order and with crops and flips that only depend on seed and epoch.
+
+        Each image gets a border of black pixels, is cut at a place of its own, and is mirrored or not. Where several
+        processes share the work, each gets every `world`-th image of every batch, from its `rank` on.
+        """
+        order = stream(seed, "order", epoch).permutation(len(self.rows))
+        draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))[order]
+        rows = self.rows[order]
+        places = self.images.sizes[rows] + 2 * self.view.padding - self.view.crop_size + 1
+        corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.view.padding
+        flips = (draws[:, 2] < 0.5) & self.view.flip
+        parts = [slice(part.start + rank, part.stop, world) for part in self._training_parts()]
+        return self._serve(rows, corners, flips, parts)
+
+    def test(self, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yield every row once, in the given order, cut from the centre; or every `world`-th row from `rank` on."""
+        corners = (self.images.sizes[self.rows] - self.view.crop_size) // 2
+        flips = np.zeros(len(self.rows), np.bool_)
+        step = self.batch_size * world
+        parts = [slice(start, min(start + step, len(self.rows)), world) for start in range(rank, len(self.rows), step)]
+        return self._serve(self.rows, corners, flips, parts)
+
+    def _training_parts(self) -> list[slice]:
+        starts = list(range(0, len(self.rows), self.batch_size))
+        if self.batch_size > 1 and len(starts) > 1 and len(self.rows) - starts[-1] == 1:
+            starts.pop()
+        return [slice(start, stop) for start, stop in pairwise([*starts, len(self.rows)])]
+
+    def _serve(
+        self, rows: NDArray[np.int64], corners: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
+    ) -> Iterator[Batch]:
+        crops = Crops(rows, corners[:, 0], corners[:, 1], flips, self.view.crop_size)
+        if isinstance(self.images, MemoryImages):
+            pixels = cut_in_memory(self.images, crops, parts, self.device)
+        elif isinstance(self.images, StreamedImages):
+            pixels = cut_streamed(self.images, crops, parts, self.workers, pin_memory=self.device.type == "cuda")
+        else:
+            raise TypeError(f"expected MemoryImages or StreamedImages, got {type(self.images).__name__}")
+        numbers = torch.from_numpy(rows)
+        labels, numbers = self.labels[numbers].to(self.device), numbers.to(self.device)
+        for part in parts:  # no name is given to the pixels, so that they are gone once they are normalised
+            yield self.view.normalise(next(pixels).to(self.device, non_blocking=True)), labels[part], numbers[part]
+
+
+_TWINS = (
+    ("left", "right"),
+    ("links", "rechts"),
+    ("gauche", "droite"),
+    ("izquierda", "derecha"),
+    ("esquerda", "direita"),
+    ("sinistra", "destra"),
+    ("clockwise", "counterclockwise"),
+    ("clockwise", "anticlockwise"),
+    ("east", "west"),
+)
+_TWIN_LETTERS = (("b", "d"), ("p", "q"), ("l", "r"))
+_NUMBER = re.compile(
+    r"\d{1,3}|zero|one|two|three|four|five|six|seven|eight|nine"
+    r"|.*(speed|limit|max|tempo|km|mph).*\d.*|.*\d+ ?(km|kmh|mph).*"
+)
+
+
+def mirror_twins(class_names: Sequence[str]) -> list[str]:
+    """Return the names of classes that a mirror may turn into others or into nonsense: left and right, b and d, 35.
+
+    Example:
+        >>> from evenhand.data.batches import mirror_twins
+        >>> mirror_twins(["leftturn", "stop", "rightturn", "35"])
+        ['leftturn', 'rightturn', '35']
+        >>> mirror_twins(["cat", "dog", "left over"])
+        []
+    """
+    plain = [" ".join(re.findall(r"[^\W_]+", name.lower())) for name in class_names]
+    known = set(plain)
+    swaps = [(a, b) for pair in _TWINS for a, b in (pair, pair[::-1])]
+    swaps += [(rf"\b{a}\b", b) for pair in _TWIN_LETTERS for a, b in (pair, pair[::-1])]
+
+    def suspicious(name: str) -> bool:
+        mirrored = {re.sub(old, new, name) for old, new in swaps} - {name}
+        return bool(mirrored & known) or _NUMBER.fullmatch(name) is not None
+
+    return [name for name, text in zip(class_names, plain, strict=True) if suspicious(text)]

@@ -1,0 +1,150 @@
+"""Decoded pixels on disk: one file for each state of a source and its settings.
+
+An entry is a plain uncompressed zip archive: `header.json`, `sizes` (N x 2 int64) and, unless the images are streamed,
+`pixels` (uint8, each image as height x width x channels, one behind the other). The archive's own checksums show
+damage, nothing in it is ever executed, and it is read in blocks into memory rather than mapped: every byte has to be
+read for the checksum anyway, and memory that is ours cannot be pulled away by a file that changes.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.data.table import FilePixels
+
+FORMAT = 1
+"""Goes up whenever the same files would give other pixels or another layout, so that old entries are not found."""
+
+LIMIT = 20 * 2**30
+"""Bytes that all entries may take together; beyond it the least recently used are removed."""
+
+_BLOCK = 2**20
+_logger = logging.getLogger("evenhand")
+
+
+@dataclass(eq=False)
+class Entry:
+    """What is known of a source's images once they were read."""
+
+    image_size: int
+    channels: int
+    sizes: NDArray[np.int64]
+    """(N, 2): height and width of each image as stored."""
+    bad: dict[int, str]
+    """Why a row's image cannot be used."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all pixels take."""
+        return int(self.sizes.prod(1).sum()) * self.channels
+
+
+def fingerprint(pixels: FilePixels, image_size: int | None) -> str:
+    """Name the state of a source: relative paths, file sizes, modification times, boxes and the wanted image size."""
+    digest = hashlib.sha256(f"{FORMAT} {image_size} {pixels.stretch} {len(pixels)}\n".encode())
+    for path in pixels.paths:
+        try:
+            found = os.stat(os.path.join(pixels.root, path))
+            state = f"{found.st_size} {found.st_mtime_ns}"
+        except (OSError, ValueError):
+            state = "missing"
+        digest.update(f"{path}\0{state}\n".encode("utf-8", "surrogateescape"))
+    if pixels.boxes is not None:
+        digest.update(np.ascontiguousarray(pixels.boxes, np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def load_entry(folder: Path, key: str, rows: int) -> Entry | None:
+    """Read an entry without its pixels; None if there is none or it is damaged."""
+    path = _path(folder, key)
+    with _damage(path), zipfile.ZipFile(path) as archive:
+        header: dict[str, Any] = json.loads(archive.read("header.json"))
+        sizes = np.frombuffer(archive.read("sizes"), np.int64).reshape(-1, 2).copy()
+        bad = {int(row): str(reason) for row, reason in header["bad"].items()}
+        entry = Entry(int(header["image_size"]), int(header["channels"]), sizes, bad)
+        if header["key"] != key or len(sizes) != rows or sizes.min() < 1 or entry.channels not in (1, 3):
+            raise ValueError("it belongs to another source")
+        with contextlib.suppress(OSError):
+            os.utime(path)  # so that the least recently used entries are known
+        return entry
+    return None
+
+
+def load_pixels(folder: Path, key: str, entry: Entry) -> NDArray[np.uint8] | None:
+    """Read the pixels of an entry, (bytes,); None if it has none or they are damaged."""
+    path = _path(folder, key)
+    with _damage(path), zipfile.ZipFile(path) as archive:
+        if "pixels" not in archive.namelist():
+            return None
+        if archive.getinfo("pixels").file_size != entry.nbytes:
+            raise ValueError("its length is wrong")
+        pixels = np.empty(entry.nbytes, np.uint8)
+        with archive.open("pixels") as member:
+            for start in range(0, len(pixels), _BLOCK):
+                block = pixels[start : start + _BLOCK]
+                block[:] = np.frombuffer(member.read(len(block)), np.uint8)
+        return pixels
+    return None
+
+
+def save(folder: Path, key: str, entry: Entry, pixels: NDArray[np.uint8] | None) -> None:
+    """Write an entry, with the pixels if there are any; where that fails, say so in one line and go on without."""
+    header = {
+        "key": key,
+        "image_size": entry.image_size,
+        "channels": entry.channels,
+        "bad": {str(row): reason for row, reason in entry.bad.items()},
+    }
+    try:
+        with replacing(_path(folder, key)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            archive.writestr("header.json", json.dumps(header))
+            archive.writestr("sizes", np.ascontiguousarray(entry.sizes, np.int64).tobytes())
+            if pixels is not None:
+                with archive.open("pixels", "w", force_zip64=True) as member:
+                    for start in range(0, len(pixels), _BLOCK):
+                        member.write(pixels[start : start + _BLOCK].data)
+        _prune(folder, keep=_path(folder, key))
+    except (EvenhandError, OSError) as error:
+        _logger.warning("Decoded images are not kept for the next run. %s", error)
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"{key}.pixels"
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Leave the block quietly where there is no entry, and with a line where it is damaged."""
+    try:
+        yield
+    except OSError:
+        pass
+    except Exception as error:  # zipfile and json raise nearly anything on damaged files
+        _logger.warning("The cached images in %s are damaged (%s) and are decoded again.", path, error)
+
+
+def _prune(folder: Path, keep: Path) -> None:
+    """Remove what killed processes left behind, and the least recently used entries beyond the limit."""
+    for leftover in folder.glob(".*.pixels.*.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > 86400:
+                leftover.unlink()
+    total = keep.stat().st_size
+    entries = [(path.stat(), path) for path in folder.glob("*.pixels") if path != keep]
+    for found, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns, reverse=True):
+        total += found.st_size
+        if total > LIMIT:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,218 @@
+"""Folders of class folders: `train/ val/ test/` with classes inside, or classes alone."""
+
+import os
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
+from evenhand.data.arrays import SPLITS
+from evenhand.data.table import FilePixels, SampleTable, Split
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"}
+)
+SPLIT_NAMES: dict[str, Split] = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def load_folder(path: Path | str) -> SampleTable:
+    """Read a folder of class folders.
+
+    The class folders stand either right in it, or in `train`, `test` and perhaps `val` (or `valid`, `validation`).
+    Files in folders below a class folder belong to that class. Hidden files and those whose ending is not an image's
+    are left out, and a note counts them. The classes are sorted by name.
+
+    Raises:
+        EvenhandError: if a class folder is empty, if training and test have different classes, if there is only one
+            class, or if a link leads out of the folder.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.data.folders import load_folder
+        >>> root = Path(tempfile.mkdtemp())
+        >>> for name in ("cat", "dog"):
+        ...     (root / name).mkdir()
+        ...     (root / name / "1.jpg").touch()
+        >>> table = load_folder(root)
+        >>> table.class_names, table.ids.tolist()
+        (('cat', 'dog'), ['cat/1.jpg', 'dog/1.jpg'])
+    """
+    root = Path(path).resolve()
+    scan = _Scan(root)
+    folders = scan.folders(root)
+    if not folders:
+        raise EvenhandError(
+            f"{path} has no class folders; give each class a folder with its images, or list the images in a CSV file."
+        )
+    split_folders = _split_folders(str(path), folders)
+    files: list[tuple[str, str, Split | None]] = []
+    for split, folder in split_folders.items() if split_folders else [(None, root)]:
+        classes = scan.folders(folder) if split else folders
+        if not classes:
+            raise EvenhandError(f"{folder} has no class folders.")
+        for place in classes:
+            files += [(name, unicodedata.normalize("NFC", place.name), split) for name in scan.images(place)]
+    if scan.empty:
+        raise EvenhandError(f"{path} has class folders without images: {some(scan.empty)}; fill or remove them.")
+    if split_folders:
+        scan.ignored += [folder.name + "/" for folder in folders if folder not in split_folders.values()]
+    names = [name for _, name, _ in files]
+    splits = [split for _, _, split in files if split]
+    class_names, labels = number_classes(str(path), names, splits or None)
+    count = len(scan.ignored)
+    kind = "file or folder that is no image" if count == 1 else "files or folders that are no images"
+    notes = (f"Ignored {count:,} {kind}: {some(scan.ignored, 3)}.",) if count else ()
+    return SampleTable(
+        name=root.name or str(root),
+        class_names=class_names,
+        labels=labels,
+        ids=np.array([name for name, _, _ in files]),
+        pixels=FilePixels(root, [name for name, _, _ in files]),
+        splits=np.array(splits) if splits else None,
+        notes=notes,
+    )
+
+
+def number_classes(
+    source: str, names: Sequence[str], splits: Sequence[Split] | None
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Number the classes in the order of their names, and refuse classes that cannot be learnt or judged.
+
+    Args:
+        source: what the names are from, for messages.
+        names: (N,), the class of each sample.
+        splits: (N,), where the source fixes them.
+
+    Returns:
+        The class names and the labels, (N,).
+
+    Example:
+        >>> from evenhand.data.folders import number_classes
+        >>> number_classes("photos", ["dog", "cat", "dog"], None)
+        (('cat', 'dog'), array([1, 0, 1]))
+    """
+    class_names, labels = np.unique(np.array(names), return_inverse=True)
+    if len(class_names) < 2:
+        raise EvenhandError(f"{source} has only one class, {str(class_names[0])!r}; a classifier needs two or more.")
+    if splits is not None:
+        where = np.array(splits)
+        held: dict[Split, set[str]] = {split: set(class_names[labels[where == split]].tolist()) for split in SPLITS}
+        if not held["train"] or not held["test"]:
+            missing = "train" if not held["train"] else "test"
+            raise EvenhandError(f"{source} fixes its splits but has no {missing} images; add some, or fix none.")
+        unequal = sorted(held["train"] ^ held["test"])
+        if unequal:
+            raise EvenhandError(
+                f"{source} has classes in only one of train and test: {some(unequal)}; add images, or remove them."
+            )
+        unknown = sorted(held["val"] - held["train"])
+        if unknown:
+            raise EvenhandError(f"{source} has classes in val that are not in train: {some(unknown)}.")
+    return tuple(class_names.tolist()), labels.astype(np.int64)
+
+
+def leaves(root: Path, path: str) -> bool:
+    """Tell whether a path, with all links followed, lies outside the root (which has its links followed already)."""
+    return not Path(os.path.realpath(path)).is_relative_to(root)
+
+
+@dataclass
+class _Scan:
+    """A walk below a root that never leaves it, and remembers what it passed over."""
+
+    root: Path
+    ignored: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+
+    def folders(self, folder: Path) -> list[Path]:
+        """Return the folders in a folder, sorted by name; files beside them are passed over."""
+        found = []
+        for entry in self._entries(folder):
+            if entry.is_dir():
+                found.append(Path(entry.path))
+            else:
+                self.ignored.append(self._name(entry.path))
+        return found
+
+    def images(self, folder: Path) -> list[str]:
+        """Return the images in a class folder and below, relative to the root."""
+        found = sorted(self._walk(folder, (os.path.realpath(folder),)))
+        if not found:
+            self.empty.append(self._name(str(folder)))
+        return found
+
+    def _walk(self, folder: Path, above: tuple[str, ...]) -> Iterable[str]:
+        for entry in self._entries(folder):
+            if entry.is_dir():
+                real = os.path.realpath(entry.path)
+                if real not in above:  # a link to a folder above would go round for ever
+                    yield from self._walk(Path(entry.path), (*above, real))
+            elif entry.is_file() and os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
+                yield self._name(entry.path)
+            else:
+                self.ignored.append(self._name(entry.path))
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        """Return what is visible in a folder, sorted by name."""
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            raise EvenhandError(f"Cannot read {folder}: {error.strerror}.") from error
+        visible = []
+        for entry in entries:
+            if entry.name.startswith("."):
+                self.ignored.append(self._name(entry.path))
+                continue
+            if entry.is_symlink():
+                if leaves(self.root, entry.path):
+                    raise EvenhandError(
+                        f"{entry.path} is a link that leaves {self.root}; copy what it points to, or remove it."
+                    )
+                if not os.path.exists(entry.path):
+                    raise EvenhandError(f"{entry.path} is a link to nothing; remove it.")
+            visible.append(entry)
+        return visible
+
+    def _name(self, path: str) -> str:
+        name = path[len(str(self.root)) :].lstrip(os.sep).replace(os.sep, "/")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise EvenhandError(
+                f"{self.root} holds {os.fsencode(name)!r}, a name that is not UTF-8; rename it."
+            ) from error
+        return name
+
+
+def _split_folders(source: str, folders: Sequence[Path]) -> dict[Split, Path] | None:
+    """Return the folder of each split, or None where the folders are classes.
+
+    A set of vehicles may well have a class `train`: the name alone means a split only beside `val` or `test`, or where
+    there is nothing else.
+    """
+    found: dict[Split, Path] = {}
+    for folder in folders:
+        split = SPLIT_NAMES.get(folder.name.lower())
+        if split and split in found:
+            raise EvenhandError(f"{source} has both {found[split].name} and {folder.name}; keep one of them.")
+        if split:
+            found[split] = folder
+    if "train" not in found or len(found) == 1 < len(folders):
+        return None
+    if "test" not in found:
+        advice = (
+            f"rename {found['val'].name} to test (validation is then cut from training)"
+            if "val" in found
+            else f"give {found['train']} as the source to have it split"
+        )
+        raise EvenhandError(
+            f"{source} has {' and '.join(f.name for f in found.values())} but no test folder; {advice}."
+        )
+    return {split: found[split] for split in SPLITS if split in found}

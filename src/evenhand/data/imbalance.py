@@ -1,0 +1,199 @@
+"""Making a training set imbalanced in the two ways of the paper, and describing how imbalanced one is.
+
+The profiles are those of Cao et al., *Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss* (2019).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.seeds import stream
+from evenhand.core.spec import parse
+from evenhand.core.text import some
+
+Counts = NDArray[np.int64]
+Kind = Literal["none", "exp", "step"]
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """How many training images the classes keep: `exp:RATIO` (long-tailed), `step:RATIO` or `none`."""
+
+    kind: Kind = "none"
+    ratio: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Imbalance":
+        """Read a spec.
+
+        Example:
+            >>> from evenhand.data.imbalance import Imbalance
+            >>> Imbalance.parse("exp:100")
+            Imbalance(kind='exp', ratio=100.0)
+        """
+        expected = f"expected exp:RATIO, step:RATIO or none, got {text!r}"
+        parts = parse(text)
+        if len(parts) != 1 or parts[0].options or parts[0].name not in ("exp", "step", "none"):
+            raise EvenhandError(f"Unknown imbalance: {expected}.")
+        name, value = parts[0].name, parts[0].value
+        if name == "none":
+            if value is not None:
+                raise EvenhandError(f"'none' takes no ratio: {expected}.")
+            return cls()
+        try:
+            ratio = float(value or "")
+        except ValueError:
+            raise EvenhandError(f"The imbalance ratio must be a number: {expected}.") from None
+        if not 1 <= ratio < math.inf:
+            raise EvenhandError(f"The imbalance ratio must be 1 or more: {expected}.")
+        return cls("exp" if name == "exp" else "step", ratio)
+
+    def __str__(self) -> str:
+        return "none" if self.kind == "none" else f"{self.kind}:{self.ratio:g}"
+
+    def profile(self, most: int, num_classes: int) -> Counts:
+        """Return the counts from the largest class to the smallest, (K,), if the largest keeps `most` images.
+
+        Example:
+            >>> from evenhand.data.imbalance import Imbalance
+            >>> Imbalance("exp", 100).profile(5000, 10)
+            array([5000, 2997, 1796, 1077,  645,  387,  232,  139,   83,   50])
+            >>> Imbalance("step", 10).profile(5000, 4)
+            array([5000, 5000,  500,  500])
+        """
+        if self.kind == "exp":
+            last = max(num_classes - 1, 1)
+            return np.array([int(most * (1 / self.ratio) ** (k / last)) for k in range(num_classes)])
+        kept = num_classes // 2 if self.kind == "step" else num_classes
+        return np.array([most] * kept + [int(most / self.ratio)] * (num_classes - kept))
+
+    def counts(self, available: Counts, order: Counts, class_names: Sequence[str]) -> Counts:
+        """Return how many images each class keeps, (K,), of those available.
+
+        The largest class keeps as many as leave every other class enough for the profile. A profile that would leave
+        a class empty is refused.
+
+        Args:
+            available: training images of each class, (K,).
+            order: the classes from the largest to be to the smallest, (K,).
+            class_names: to name the class that would be left empty.
+        """
+        if self.kind == "none":
+            return available
+        low, high = 0, int(available[order[0]])
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = (self.profile(middle, len(order)) <= available[order]).all()
+            low, high = (middle, high) if fits else (low, middle - 1)
+        kept = np.empty_like(available)
+        kept[order] = self.profile(low, len(order))
+        if (kept == 0).any():
+            empty = [name for name, count in zip(class_names, kept, strict=True) if count == 0]
+            raise EvenhandError(
+                f"{self} would leave {some(empty)} without training images "
+                f"(the largest class can keep {low}); choose a smaller ratio."
+            )
+        return kept
+
+
+def class_order(order: str, class_names: Sequence[str], seed: int) -> Counts:
+    """Return the classes from the one that keeps most images to the one that keeps fewest, (K,).
+
+    Args:
+        order: `"identity"` (as the source lists them), `"shuffle"` (by the seed), or all class names joined by `,`.
+        class_names: (K,).
+        seed: of the shuffle.
+    """
+    if order == "identity":
+        return np.arange(len(class_names))
+    if order == "shuffle":
+        return stream(seed, "class-order").permutation(len(class_names))
+    wanted = [name.strip() for name in order.split(",")]
+    unknown = [name for name in wanted if name not in class_names]
+    if unknown or len(wanted) != len(class_names) or len(set(wanted)) != len(wanted):
+        problem = f"{some(unknown)} is no class of it" if unknown else f"it names {len(set(wanted))}"
+        raise EvenhandError(
+            f"The class order must be 'identity', 'shuffle' or all {len(class_names)} class names once: {problem}."
+        )
+    return np.array([list(class_names).index(name) for name in wanted])
+
+
+def subset(labels: NDArray[np.int64], rows: NDArray[np.int64], keep: Counts, seed: int) -> NDArray[np.int64]:
+    """Remove training rows at random until each class has as many as it keeps.
+
+    Under one seed a smaller subset is part of a larger one, so two ratios differ by what is removed and nothing else.
+
+    Args:
+        labels: of all samples, (N,).
+        rows: the training rows.
+        keep: images to keep of each class, (K,).
+        seed: of the stream `subset`.
+
+    Returns:
+        The rows that stay, in order.
+    """
+    kept = []
+    for k, count in enumerate(keep):
+        own = rows[labels[rows] == k]
+        kept.append(stream(seed, "subset", k).permutation(own)[:count])
+    return np.sort(np.concatenate(kept))
+
+
+def imbalance_ratio(counts: Counts) -> float:
+    """Return the largest count over the smallest, of the classes that have images.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.imbalance import imbalance_ratio
+        >>> imbalance_ratio(np.array([500, 0, 20]))
+        25.0
+    """
+    present = counts[counts > 0]
+    return float(present.max() / present.min())
+
+
+def effective_number(counts: Counts, beta: float = 0.999) -> NDArray[np.float64]:
+    """Return the effective number of samples of each class, (K,): (1 - beta^n) / (1 - beta).
+
+    From Cui et al., *Class-Balanced Loss Based on Effective Number of Samples* (2019): each further image of a class
+    adds less that is new.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.imbalance import effective_number
+        >>> effective_number(np.array([1, 100, 10_000])).round(1)
+        array([   1. ,   95.2, 1000. ])
+    """
+    return np.asarray(-np.expm1(counts * np.log(beta)) / (1 - beta))
+
+
+def resembles(counts: Counts) -> Imbalance | None:
+    """Return the profile that the counts are closest to, or None where they are far from both.
+
+    Closeness is the mean distance of the logarithms; far is more than a factor of 1.5 on average. The ratio is given
+    to two digits.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.imbalance import resembles
+        >>> str(resembles(np.array([970, 31, 308, 99, 10])))
+        'exp:97'
+        >>> str(resembles(np.array([100, 98, 11, 10])))
+        'step:10'
+    """
+    ordered = np.sort(counts[counts > 0])[::-1]
+    ratio = imbalance_ratio(counts)
+    if ratio < 1.5 or len(ordered) < 3:
+        return Imbalance()
+    kinds: tuple[Kind, ...] = ("exp", "step")
+    profiles = [Imbalance(kind, float(f"{ratio:.2g}")) for kind in kinds]
+    distances = [
+        np.abs(np.log(ordered / np.maximum(each.profile(int(ordered[0]), len(ordered)), 1))).mean() for each in profiles
+    ]
+    best = int(np.argmin(distances))
+    return profiles[best] if distances[best] <= math.log(1.5) else None

@@ -1,0 +1,151 @@
+"""Going through all images of a source once, in parallel: their headers first, then their pixels."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+
+from evenhand.data.cache import Entry
+from evenhand.data.decode import BadImage, probe_image, quiet, read_image, resize_array, stored_size
+from evenhand.data.table import ArrayPixels, FilePixels
+
+LARGEST_NATIVE = 96
+"""Square images up to this size keep it; others are brought to `DEFAULT_SIZE`."""
+DEFAULT_SIZE = 64
+
+_CHUNK = 32
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How work on many images is done: by so many threads, with a progress bar on stderr or without."""
+
+    workers: int
+    progress: bool
+
+    def map(self, work: Callable[[NDArray[np.int64]], _T], rows: NDArray[np.int64], title: str) -> Iterator[_T]:
+        """Hand the rows out in small parts and yield what `work` makes of each, in order."""
+        parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
+        hidden = not (self.progress and sys.stderr.isatty())
+        with quiet, Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+            task = bar.add_task(title, total=len(rows))
+            for part, result in zip(parts, self._map(work, parts), strict=True):
+                bar.advance(task, len(part))
+                yield result
+
+    def _map(self, work: Callable[[NDArray[np.int64]], _T], parts: list[NDArray[np.int64]]) -> Iterator[_T]:
+        if self.workers == 1:
+            yield from map(work, parts)
+            return
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                yield from pool.map(work, parts)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)  # an interrupted user does not wait for the rest
+
+
+@dataclass(frozen=True, eq=False)
+class RowReader:
+    """Gives the image of a row as it is stored: uint8, (H, W, C)."""
+
+    pixels: ArrayPixels | FilePixels
+    image_size: int
+    channels: int
+
+    def __call__(self, row: int) -> NDArray[np.uint8]:
+        """Read one image; raises `BadImage`."""
+        if isinstance(self.pixels, ArrayPixels):
+            return resize_array(self.pixels.images[row], self.image_size)
+        box = _box(self.pixels, row)
+        return read_image(
+            _file(self.pixels, row),
+            box,
+            channels=self.channels,
+            image_size=self.image_size,
+            stretch=self.pixels.stretch,
+        )
+
+
+def default_size(sizes: NDArray[np.int64]) -> int:
+    """Return the image size for images of these heights and widths, (N, 2).
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.reading import default_size
+        >>> default_size(np.array([[28, 28], [28, 28]])), default_size(np.array([[28, 28], [28, 30]]))
+        (28, 64)
+    """
+    if len(sizes) and (sizes == sizes[0, 0]).all() and sizes[0, 0] <= LARGEST_NATIVE:
+        return int(sizes[0, 0])
+    return DEFAULT_SIZE
+
+
+def read_headers(pixels: FilePixels, image_size: int | None, threads: Threads) -> Entry:
+    """Find out from the headers how large the images will be, and which files are no images."""
+    sizes = np.zeros((len(pixels), 2), np.int64)
+    colour = np.zeros(len(pixels), np.bool_)
+    bad: dict[int, str] = {}
+
+    def look(rows: NDArray[np.int64]) -> None:
+        for row in rows.tolist():
+            try:
+                info = probe_image(_file(pixels, row))
+                sizes[row] = stored_size(info.width, info.height, _box(pixels, row), None)
+                colour[row] = not info.grey
+            except BadImage as error:  # noqa: PERF203 - beside opening a file, a `try` costs nothing
+                bad[row] = error.reason
+            except ValueError as error:  # a box outside the image
+                bad[row] = str(error)
+
+    for _ in threads.map(look, np.arange(len(pixels)), "Looking at images"):
+        pass
+    found = sizes[:, 0] > 0
+    image_size = image_size or default_size(sizes[found])
+    for row in range(len(sizes)):
+        height, width = sizes[row].tolist()
+        # An unreadable image takes the room of a square one and stays black.
+        native = (width, height, None, image_size)
+        sizes[row] = stored_size(*native, stretch=pixels.stretch) if found[row] else image_size
+    return Entry(image_size, 3 if colour.any() else 1, sizes, bad)
+
+
+def read_pixels(entry: Entry, reader: RowReader, threads: Threads, *, keep: bool) -> NDArray[np.uint8] | None:
+    """Decode every image; note in the entry which cannot be read; return all pixels, (bytes,), if they are kept."""
+    pixels = np.zeros(entry.nbytes, np.uint8) if keep else None
+    starts = np.concatenate([[0], entry.sizes.prod(1).cumsum()[:-1] * entry.channels])
+
+    def decode(rows: NDArray[np.int64]) -> None:
+        for row in rows.tolist():
+            try:
+                image = reader(row)
+            except BadImage as error:
+                entry.bad[row] = error.reason
+                continue
+            # Rarely, only the whole file says that an image is turned: it takes the same room.
+            if image.shape[:2] not in (tuple(entry.sizes[row]), tuple(entry.sizes[row][::-1])):
+                entry.bad[row] = "it changed while it was read"
+                continue
+            entry.sizes[row] = image.shape[:2]
+            if pixels is not None:
+                pixels[starts[row] : starts[row] + image.size] = image.reshape(-1)
+
+    rows = np.setdiff1d(np.arange(len(entry.sizes)), np.fromiter(entry.bad, np.int64, len(entry.bad)))
+    for _ in threads.map(decode, rows, "Decoding images"):
+        pass
+    return pixels
+
+
+def _file(pixels: FilePixels, row: int) -> str:
+    return os.path.join(pixels.root, pixels.paths[row])
+
+
+def _box(pixels: FilePixels, row: int) -> list[int] | None:
+    return None if pixels.boxes is None else pixels.boxes[row].tolist()

@@ -1,0 +1,90 @@
+"""One grammar for every source of images: a benchmark's name, a folder, a `.csv` or a `.npz`."""
+
+import difflib
+import os
+from pathlib import Path
+
+import platformdirs
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.spec import parse
+from evenhand.data.arrays import load_npz
+from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.data.folders import load_folder
+from evenhand.data.manifest import load_csv
+from evenhand.data.table import SampleTable
+
+
+def load_source(
+    source: str | Path = "digits", *, data_root: Path | str | None = None, download: bool = True
+) -> SampleTable:
+    """Read a source of labelled images into a table; images that are files are not opened yet.
+
+    Args:
+        source: the name of a benchmark, `digits`, `fashion-mnist`, `cifar10`, `cifar100`, `svhn`, `tiny-imagenet` or
+            `road-marking`, with options as in `road-marking:classes=10:split=runs`; or the path of a folder of class
+            folders (:func:`~evenhand.data.folders.load_folder`), of a CSV manifest
+            (:func:`~evenhand.data.manifest.load_csv`) or of a `.npz` (:func:`~evenhand.data.arrays.load_npz`). A folder
+            that is named like a benchmark is meant by `./digits`.
+        data_root: where benchmarks are looked for, see :func:`find_data_root`.
+        download: fetch the files of a benchmark that are missing.
+
+    Raises:
+        EvenhandError: if there is no such source or it cannot be read, in one sentence.
+
+    Example:
+        >>> from evenhand.data.sources import load_source
+        >>> table = load_source("digits")
+        >>> len(table), table.num_classes
+        (1797, 10)
+    """
+    if isinstance(source, str) and source.split(":")[0] in BENCHMARKS:
+        return _load_benchmark(source, find_data_root(data_root), download)
+    if not str(source).strip():
+        raise _unknown(source)
+    path = Path(os.path.expanduser(source))
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, ValueError) as error:  # a name too long, or with a NUL
+        raise EvenhandError(f"{str(source)[:80]!r} is neither a known data set nor a path.") from error
+    if is_folder:
+        return load_folder(path)
+    if not is_file:
+        raise _unknown(source)
+    readers = {".csv": load_csv, ".npz": load_npz}
+    if path.suffix.lower() not in readers:
+        raise EvenhandError(f"Cannot read {path}: give a folder, a .csv or a .npz, or the name of a benchmark.")
+    return readers[path.suffix.lower()](path)
+
+
+def find_data_root(data_root: Path | str | None = None) -> Path:
+    """Return the folder of the benchmarks: the one given, else that of `EVENHAND_DATA`, else the user's cache.
+
+    Example:
+        >>> from evenhand.data.sources import find_data_root
+        >>> find_data_root("/data").as_posix()
+        '/data'
+    """
+    given = data_root or os.environ.get("EVENHAND_DATA")
+    return (
+        Path(os.path.expanduser(given)) if given else platformdirs.user_cache_path("evenhand", appauthor=False) / "data"
+    )
+
+
+def _load_benchmark(source: str, root: Path, download: bool) -> SampleTable:
+    part, *others = parse(source)
+    benchmark = BENCHMARKS[part.name]
+    unknown = [key for key in part.options if key not in benchmark.options]
+    if others or part.value is not None or unknown:
+        takes = f"the options {' and '.join(benchmark.options)}" if benchmark.options else "no options"
+        raise EvenhandError(f"Cannot read {source!r}: {part.name} takes {takes}.")
+    return benchmark.load(root, download=download, **part.options)
+
+
+def _unknown(source: str | Path) -> EvenhandError:
+    text = str(source)
+    if isinstance(source, Path) or os.sep in text or "/" in text or Path(text).suffix in (".csv", ".npz"):
+        return EvenhandError(f"There is no file or folder {text}.")
+    near = difflib.get_close_matches(text.lower().split(":")[0], BENCHMARKS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(BENCHMARKS)}."
+    return EvenhandError(f"{text!r} is neither a known data set nor a file or folder; {hint}")

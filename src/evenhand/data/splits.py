@@ -1,0 +1,209 @@
+"""Splits that protect rare classes: every class is trained on and tested on, and no group stands on two sides."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.core.seeds import stream
+from evenhand.core.text import some
+from evenhand.data.imbalance import Imbalance, class_order, subset
+from evenhand.data.table import SampleTable
+
+Rows = NDArray[np.int64]
+
+# A class with fewer training images gives none to validation: what it could tell would cost more than it is worth.
+SMALLEST_VALIDATED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Which rows of a table are trained on, validated on and tested on."""
+
+    train: Rows
+    val: Rows
+    test: Rows
+    counts: NDArray[np.int64]
+    """(K,): training images of each class after any imbalance, before validation was cut."""
+    notes: tuple[str, ...] = ()
+
+
+def make_splits(
+    table: SampleTable,
+    *,
+    imbalance: Imbalance | None = None,
+    order: str = "identity",
+    seed: int = 0,
+    split_seed: int = 0,
+    test_fraction: float = 0.2,
+    val_fraction: float = 0.1,
+) -> Splits:
+    """Cut a table into training, validation and test rows.
+
+    The test set is cut first (or is the source's own), by `split_seed` alone, so that every seed is judged on the same
+    images. Then the training rows are made imbalanced, and validation is cut from what is left of them.
+
+    Args:
+        table: the samples.
+        imbalance: what the training set is made to look like; the test set never changes.
+        order: which classes keep most, see :func:`evenhand.data.imbalance.class_order`.
+        seed: of the subset and of validation.
+        split_seed: of the test set.
+        test_fraction: share of each class for testing, at least one image of each.
+        val_fraction: share of each class for validation, at least one image of each class of 5 or more and none of
+            smaller ones; 0: no validation set.
+
+    Raises:
+        EvenhandError: if a class cannot have both a training and a test image, naming the classes.
+
+    Example:
+        >>> from evenhand.data.imbalance import Imbalance
+        >>> from evenhand.data.sources import load_source
+        >>> from evenhand.data.splits import make_splits
+        >>> splits = make_splits(load_source("digits"), imbalance=Imbalance("exp", 20))
+        >>> splits.counts
+        array([142, 101,  72,  52,  37,  26,  19,  13,   9,   7])
+        >>> len(splits.test)
+        359
+    """
+    for name, fraction in (("test", test_fraction), ("validation", val_fraction)):
+        if not 0 <= fraction < 1 or (name == "test" and fraction == 0):
+            raise EvenhandError(f"The {name} share must be above 0 and below 1, got {fraction}.")
+    small = [table.class_names[k] for k in _too_small(table)]
+    if small:
+        raise EvenhandError(
+            f"{table.name} has too few images of {some(small)} to both train and test on; add images, or leave such "
+            "classes out with --drop-small."
+        )
+    own_val = None
+    if table.splits is None:
+        sizes = table.counts()
+        targets = np.clip(np.rint(test_fraction * sizes), 1, sizes - 1).astype(np.int64)
+        train, test = _cut(table, np.arange(len(table)), targets, "test", split_seed)
+        _refuse_untested(table, test)
+    else:
+        train, test = table.rows("train"), table.rows("test")
+        own_val = table.rows("val") if (table.splits == "val").any() else None
+    if imbalance is not None and imbalance.kind != "none":
+        keep = imbalance.counts(table.counts(train), class_order(order, table.class_names, seed), table.class_names)
+        train = subset(table.labels, train, keep, seed)
+    counts = table.counts(train)
+    if own_val is not None:
+        return Splits(train, own_val, test, counts)
+    if val_fraction == 0:
+        return Splits(train, train[:0], test, counts)
+    targets = np.maximum(np.rint(val_fraction * counts), 1).astype(np.int64)
+    targets[counts < SMALLEST_VALIDATED] = 0
+    train, val = _cut(table, train, targets, "validation", seed)
+    unseen = [name for name, count in zip(table.class_names, table.counts(val), strict=True) if count == 0]
+    notes = (f"No validation images of {some(unseen)}: left out of the validation mean.",) if unseen else ()
+    return Splits(train, val, test, counts, notes)
+
+
+def drop_small_classes(table: SampleTable) -> SampleTable:
+    """Leave out the classes that cannot have both a training and a test image; a note says which.
+
+    Example:
+        >>> from evenhand.data.sources import load_source
+        >>> from evenhand.data.splits import drop_small_classes
+        >>> drop_small_classes(load_source("digits")).num_classes
+        10
+    """
+    small = _too_small(table)
+    if not small:
+        return table
+    kept = [k for k in range(table.num_classes) if k not in small]
+    if len(kept) < 2:
+        raise EvenhandError(f"Only {len(kept)} class of {table.name} is large enough to train and test on.")
+    rows = np.flatnonzero(np.isin(table.labels, kept))
+    renumber = np.full(table.num_classes, -1)
+    renumber[kept] = np.arange(len(kept))
+    return table.take(
+        rows,
+        labels=renumber[table.labels[rows]],
+        class_names=tuple(table.class_names[k] for k in kept),
+        note=f"Left out as too small: {some([table.class_names[k] for k in small])}.",
+    )
+
+
+def write_splits(path: Path | str, table: SampleTable, splits: Splits) -> None:
+    """Write the sample ids of each split to a JSON file."""
+    named = {name: table.ids[getattr(splits, name)].tolist() for name in ("train", "val", "test")}
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({"source": table.name, **named}, ensure_ascii=False, indent=0) + "\n")
+
+
+def read_splits(path: Path | str, table: SampleTable) -> Splits:
+    """Read back what `write_splits` wrote, for a table that holds all of its samples."""
+    try:
+        named = json.loads(Path(path).read_text())
+        ids = {name: [str(each) for each in named[name]] for name in ("train", "val", "test")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EvenhandError(f"Cannot read the splits in {path}: {error}.") from error
+    where = {name: row for row, name in enumerate(table.ids.tolist())}
+    lost = [name for names in ids.values() for name in names if name not in where]
+    if lost:
+        raise EvenhandError(f"{path} names samples that {table.name} does not have: {some(lost)}.")
+    train, val, test = (np.array([where[each] for each in names], np.int64) for names in ids.values())
+    return Splits(train, val, test, table.counts(np.concatenate([train, val])))
+
+
+def _cut(table: SampleTable, rows: Rows, targets: NDArray[np.int64], name: str, seed: int) -> tuple[Rows, Rows]:
+    """Take as many rows of each class as its target out of `rows`, at random; return what stays and what was taken."""
+    labels = table.labels[rows]
+    if table.groups is None:
+        own = [rows[labels == k] for k in range(table.num_classes)]
+        taken = np.concatenate([stream(seed, name, k).permutation(own[k])[: targets[k]] for k in range(len(own))])
+    else:
+        taken = rows[np.isin(table.groups[rows], _groups_to_take(labels, table.groups[rows], targets, name, seed))]
+    return np.setdiff1d(rows, taken), np.sort(taken)
+
+
+def _groups_to_take(
+    labels: NDArray[np.int64], groups: NDArray[np.str_], targets: NDArray[np.int64], name: str, seed: int
+) -> list[str]:
+    """Choose whole groups that come close to the targets, rarest class first, and never the last group of a class."""
+    names, members = np.unique(groups, return_inverse=True)
+    sizes = np.zeros((len(names), len(targets)), np.int64)
+    np.add.at(sizes, (members, labels), 1)
+    left, have = sizes.sum(0), np.zeros(len(targets), np.int64)
+    taken: list[int] = []
+
+    def take(group: int) -> None:
+        nonlocal left, have
+        if group not in taken and not ((left == sizes[group]) & (sizes[group] > 0)).any():
+            taken.append(group)
+            left, have = left - sizes[group], have + sizes[group]
+
+    for k in np.argsort(left, kind="stable"):
+        own = [int(group) for group in stream(seed, name, int(k)).permutation(np.flatnonzero(sizes[:, k]))]
+        for group in own:
+            if sizes[group, k] < 2 * (targets[k] - have[k]):  # closer to the target with it than without
+                take(group)
+        for group in sorted(own, key=lambda group: int(sizes[group, k])):
+            if have[k] == 0 < targets[k]:  # all are too large: the smallest overshoots least
+                take(group)
+    return [str(name) for name in names[taken]]
+
+
+def _too_small(table: SampleTable) -> list[int]:
+    """Return the classes that cannot stand on both sides of a split."""
+    if table.splits is None:
+        units = table.ids if table.groups is None else table.groups
+        return [k for k in range(table.num_classes) if len(np.unique(units[table.labels == k])) < 2]
+    train, test = table.counts(table.rows("train")), table.counts(table.rows("test"))
+    return [int(k) for k in np.flatnonzero((train == 0) | (test == 0))]
+
+
+def _refuse_untested(table: SampleTable, test: Rows) -> None:
+    """Groups that tie classes together can make a split impossible that each class alone would allow."""
+    missing = [name for name, count in zip(table.class_names, table.counts(test), strict=True) if count == 0]
+    if missing:
+        raise EvenhandError(
+            f"The groups of {table.name} leave no test image of {some(missing)} without taking the last training "
+            "image of another class; add images or split the groups."
+        )

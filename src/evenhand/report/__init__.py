@@ -1,0 +1,1 @@
+"""Report: figures and pages, from tables alone."""

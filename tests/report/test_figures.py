@@ -1,0 +1,46 @@
+"""Figures: what is drawn, not how it looks."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+
+from evenhand.core.errors import EvenhandError
+from evenhand.report.figures import GROUP_COLOURS, class_distribution, save_figure
+
+
+def test_bars_are_sorted_labelled_and_coloured_by_group() -> None:
+    figure = class_distribution([5, 500, 60], ["owl", "cat", "dog"], ["few", "many", "medium"], title="pets")
+    axes = figure.axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [500, 60, 5]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "owl"]
+    assert [to_hex(bar.get_facecolor()).upper() for bar in axes.patches] == list(GROUP_COLOURS.values())
+    assert [text.get_text() for text in axes.texts] == ["500", "60", "5"]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 30, 31, 1000])
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_every_class_count_can_be_saved(tmp_path: Path, classes: int, ending: str) -> None:
+    if classes == 1000 and ending != "png":
+        pytest.skip("one format is enough for the large one")
+    names = [f"$class_{k}$ " + "x" * 50 for k in range(classes)]
+    figure = class_distribution(range(classes, 0, -1), names, ["many"] * classes)
+    save_figure(figure, tmp_path / f"figure.{ending}")
+    assert (tmp_path / f"figure.{ending}").stat().st_size > 1000
+
+
+def test_labels_do_not_overlap() -> None:
+    names = [f"a rather long class name {k}" for k in range(20)]
+    figure = class_distribution(range(20, 0, -1), names, ["many"] * 20)
+    figure.canvas.draw()
+    counts = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(counts))
+    rotated = figure.axes[0].get_xticklabels()
+    assert all(label.get_rotation() == 40 for label in rotated)
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    figure = class_distribution([2, 1], ["a", "b"], ["many", "few"])
+    with pytest.raises(EvenhandError, match=r"'figure\.gif'"):
+        save_figure(figure, tmp_path / "figure.gif")
