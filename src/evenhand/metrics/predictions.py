@@ -1,0 +1,217 @@
+"""Predictions: what a model said about every test image, in one file; all judging starts from it."""
+
+import io
+import textwrap
+import zipfile
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.core.text import some
+
+KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model said about N images of K classes, and what they are.
+
+    Logits that are NaN or infinite may be kept, as a run that diverged has nothing else to show; they are refused where
+    something is computed from them.
+
+    Raises:
+        EvenhandError: if the arrays do not fit each other, naming the one that does not.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.predictions import Predictions
+        >>> predictions = Predictions(
+        ...     logits=np.array([[2, 0, 1], [0, 3, 1]], np.float32),
+        ...     targets=np.array([0, 2]),
+        ...     ids=np.array(["test/00000", "test/00001"]),
+        ...     class_names=("cat", "dog", "lynx"),
+        ...     train_counts=np.array([500, 90, 12]),
+        ... )
+        >>> predictions.predicted()
+        array([0, 1])
+    """
+
+    logits: NDArray[np.float32]
+    """(N, K), N of 1 or more, K of 2 or more."""
+    targets: NDArray[np.int64]
+    """(N,): the true classes, 0 to K - 1."""
+    ids: NDArray[np.str_]
+    """(N,), unique: by these the predictions of two models are paired."""
+    class_names: tuple[str, ...]
+    """K different names."""
+    train_counts: NDArray[np.int64]
+    """(K,): training images of each class, as the shot groups count them."""
+
+    def __post_init__(self) -> None:
+        if not _is_array(self.logits, np.float32, 2) or len(self.logits) < 1 or self.logits.shape[1] < 2:
+            raise EvenhandError(
+                f"logits must be float32 of shape (N, K), N of 1 or more and K of 2 or more, got {_seen(self.logits)}."
+            )
+        _refuse_unlike("targets", self.targets, np.int64, len(self), self.logits)
+        _refuse_unlike("ids", self.ids, np.str_, len(self), self.logits)
+        _refuse_unlike("train_counts", self.train_counts, np.int64, self.num_classes, self.logits)
+        _refuse_names(self.class_names, self.num_classes)
+        outside = np.flatnonzero((self.targets < 0) | (self.targets >= self.num_classes))
+        if len(outside):
+            raise EvenhandError(
+                f"targets must be 0 to {self.num_classes - 1}, got {self.targets[outside[0]]} for "
+                f"{str(self.ids[outside[0]])!r}."
+            )
+        if self.train_counts.min() < 0:
+            raise EvenhandError(f"train_counts must be 0 or more, got {self.train_counts.min()}.")
+        unique, times = np.unique(self.ids, return_counts=True)
+        if len(unique) < len(self):
+            raise EvenhandError(f"ids must be unique, but some come again: {some(unique[times > 1].tolist())}.")
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def num_classes(self) -> int:
+        """K, classes without test images included."""
+        return int(self.logits.shape[1])
+
+    def check_finite(self) -> None:
+        """Refuse logits that are NaN or infinite: no class is the most likely one there."""
+        broken = np.flatnonzero(~np.isfinite(self.logits).all(axis=1))
+        if len(broken):
+            raise EvenhandError(
+                f"The logits of {len(broken):,} of {len(self):,} images are NaN or infinite (first "
+                f"{str(self.ids[broken[0]])!r}), so they cannot be judged; train again, perhaps with a lower learning "
+                "rate."
+            )
+
+    def predicted(self) -> NDArray[np.int64]:
+        """Return the most likely class of each image, (N,); of equally likely ones the first."""
+        self.check_finite()
+        predicted: NDArray[np.int64] = self.logits.argmax(axis=1).astype(np.int64, copy=False)
+        return predicted
+
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """Return the logarithms of the softmax, (N, K), in float64: finite for any finite logits.
+
+        Example:
+            >>> import numpy as np
+            >>> from evenhand.metrics.predictions import Predictions
+            >>> logits = np.array([[1000, 0]], np.float32)
+            >>> Predictions(logits, np.array([0]), np.array(["a"]), ("x", "y"), np.array([1, 1])).log_probabilities()
+            array([[    0., -1000.]])
+        """
+        self.check_finite()
+        log_probabilities: NDArray[np.float64] = log_softmax(self.logits.astype(np.float64), axis=1)
+        return log_probabilities
+
+    def save(self, path: Path | str) -> None:
+        """Write everything to a `.npz` of plain arrays, whole or not at all; equal predictions give equal bytes.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import numpy as np
+            >>> from evenhand.metrics.predictions import Predictions, load_predictions
+            >>> path = Path(tempfile.mkdtemp()) / "predictions.npz"
+            >>> logits = np.array([[1, 0]], np.float32)
+            >>> Predictions(logits, np.array([0]), np.array(["a"]), ("Löwe", "猫"), np.array([7, 3])).save(path)
+            >>> load_predictions(path).class_names
+            ('Löwe', '猫')
+        """
+        # An open file, because numpy adds .npz to a name without it and the temporary name has none.
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(
+                file,
+                logits=self.logits,
+                targets=self.targets,
+                ids=self.ids,
+                class_names=np.array(self.class_names),
+                train_counts=self.train_counts,
+            )
+
+
+def load_predictions(path: Path | str) -> Predictions:
+    """Read what :meth:`Predictions.save` wrote. Other arrays in the file are left alone; pickled ones are never read.
+
+    Raises:
+        EvenhandError: if there is no such file, or if it is damaged, foreign, or holds arrays that do not fit.
+    """
+    path = Path(path)
+    try:
+        if not path.is_file():
+            raise EvenhandError("it is no file." if path.exists() else "there is no such file.")
+        with zipfile.ZipFile(path) as archive:
+            missing = [key for key in KEYS if f"{key}.npy" not in archive.namelist()]
+            if missing:
+                raise EvenhandError(f"it lacks {some(missing)}, so it is no file of predictions.")
+            arrays = {key: _read_array(archive, key) for key in KEYS}
+        names = tuple(np.atleast_1d(arrays.pop("class_names")).tolist())
+        return Predictions(**arrays, class_names=names)
+    except EvenhandError as error:
+        raise EvenhandError(f"Cannot read {path}: {error}") from error
+    except MemoryError as error:
+        raise EvenhandError(f"Cannot read {path}: it does not fit in memory.") from error
+    # Damaged archives fail in many ways (BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError,
+    # EOFError, ...), so nothing narrower is safe.
+    except Exception as error:
+        reason = textwrap.shorten(str(error), 120).rstrip(".") or type(error).__name__
+        raise EvenhandError(
+            f"Cannot read {path}: it is damaged or no file of predictions ({reason}); write it again with "
+            "`evenhand evaluate`."
+        ) from error
+
+
+def _read_array(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    content = archive.read(f"{key}.npy")  # all of it, so its checksum has been compared before anything is parsed
+    file = io.BytesIO(content)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise EvenhandError(
+            f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
+        )
+    # numpy would reserve whatever memory the shape asks for.
+    if prod(shape) * dtype.itemsize != len(content) - file.tell():
+        raise EvenhandError(f"its array {key!r} is not as long as its shape {shape} says.")
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+def _is_array(array: object, kind: type[np.generic], ndim: int) -> bool:
+    return isinstance(array, np.ndarray) and np.issubdtype(array.dtype, kind) and array.ndim == ndim
+
+
+def _seen(array: object) -> str:
+    return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+
+
+def _refuse_unlike(
+    name: str, array: NDArray[Any], kind: type[np.generic], size: int, logits: NDArray[np.float32]
+) -> None:
+    if not _is_array(array, kind, 1) or len(array) != size:
+        wanted = "text" if kind is np.str_ else kind.__name__
+        raise EvenhandError(
+            f"{name} must be {wanted} of shape ({size},) as the logits are {logits.shape}, got {_seen(array)}."
+        )
+
+
+def _refuse_names(names: tuple[str, ...], num_classes: int) -> None:
+    if len(names) != num_classes or not all(isinstance(name, str) for name in names):
+        raise EvenhandError(f"class_names must be {num_classes} texts, one a column of logits, got {some(names)}.")
+    if len(set(names)) < num_classes:
+        again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        raise EvenhandError(f"class_names must differ, but some come again: {some(again)}.")
+    # An array of text drops NULs at the end, so that what is read back would not be what was saved.
+    if any("\0" in name for name in names):
+        raise EvenhandError(f"class_names must not hold NUL characters, got {some(names)}.")
