@@ -6,7 +6,8 @@ maximum, v = m - rest >= 0 their distance from it, q = softmax(rest), and d = lo
     complement entropy   C = -log(max q) + sum(q v)        dC/dz_k = q_k (v_k - sum(q v))
     cross entropy        H = softplus(d)                   dH/dz_k = q_k sigmoid(d),   dH/dz_g = -sigmoid(d)
 
-Every sum is one of terms with equal signs, so nothing cancels: relative precision holds for the most confident rows.
+Every sum is one of terms with equal signs, so nothing cancels: the gradient keeps its relative precision for the most
+confident rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -135,7 +136,7 @@ def _differentiable(logits: Tensor, correct: Tensor, ratio: float) -> tuple[Tens
     v = m - rest
     powers = torch.exp(-v)
     total = powers.sum(1, keepdim=True)
-    q = powers / total * alive
+    q = powers / total
     spread = (q * v).sum(1, keepdim=True)
     log_sum = total.log()
     loss = torch.where(alive, spread + log_sum, 0.0).masked_fill(own.isnan(), torch.nan)
