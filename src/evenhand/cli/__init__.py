@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from evenhand.cli.inspect import inspect
+from evenhand.cli.train import train
 from evenhand.core.errors import EvenhandError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(inspect)
+app.command()(train)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,110 @@
+"""`evenhand train`: from a source to a judged model in a folder."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def train(
+    source: Annotated[
+        str | None, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="ce, focal, cot, cce, or with options: focal:gamma=2, cce:gamma=-2.")
+    ] = None,
+    imbalance: Annotated[str | None, typer.Option(help="exp:RATIO, step:RATIO or none.")] = None,
+    model: Annotated[str | None, typer.Option(help="resnet8, resnet32, resnet34, ... or timm:NAME.")] = None,
+    recipe: Annotated[str, typer.Option(help="small, paper or road-marking.")] = "small",
+    config: Annotated[Path | None, typer.Option(help="A YAML file over the recipe.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as optimizer.lr=0.05.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="How often every training image is seen.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of subset, validation, initial weights, order, augmentation.")
+    ] = None,
+    select: Annotated[str | None, typer.Option(help="best (on validation) or last (train on everything).")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Height and width to bring images to.")] = None,
+    flip: Annotated[bool | None, typer.Option("--flip/--no-flip", help="Mirror training images.")] = None,
+    pretrained: Annotated[bool | None, typer.Option("--pretrained", help="Start from ImageNet weights.")] = None,
+    stem: Annotated[str | None, typer.Option(help="small or imagenet; by the image size if not given.")] = None,
+    class_order: Annotated[str | None, typer.Option(help="Which classes keep most under an imbalance.")] = None,
+    drop_small: Annotated[
+        bool | None, typer.Option("--drop-small", help="Leave out classes too small to split.")
+    ] = None,
+    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="Leave out unreadable images.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
+    devices: Annotated[str | None, typer.Option(help="How many devices.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="How many machines.")] = None,
+    sync_batchnorm: Annotated[bool | None, typer.Option("--sync-batchnorm", help="On several GPUs.")] = None,
+    compile_model: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
+    track_test: Annotated[
+        bool | None, typer.Option("--track-test", help="Note test accuracy each epoch; selection never sees it.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; under runs/ if not given.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue this run; no other option is taken.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON line an epoch, then the summary.")] = False,
+) -> None:
+    """Train a classifier, choose its best epoch on validation, and judge it on the test set."""
+    from evenhand.cli.progress import watching
+    from evenhand.core.errors import EvenhandError
+    from evenhand.training.config import make_config
+    from evenhand.training.run import RunFolder, resume_run, train_run
+
+    if resume is not None:
+        if source is not None:
+            raise EvenhandError("--resume takes everything from the run; give no source with it.")
+        with watching(RunFolder(resume).config(), quiet=quiet, as_json=as_json) as watch:
+            run = resume_run(resume, watch=watch)
+    else:
+        wanted: Any = make_config(
+            recipe,
+            config,
+            settings or (),
+            data__source=source,
+            data__root=None if data_root is None else str(data_root),
+            data__imbalance=imbalance,
+            data__image_size=image_size,
+            data__class_order=class_order,
+            data__drop_small=drop_small,
+            data__skip_bad=skip_bad,
+            objective=objective,
+            model__name=model,
+            model__stem=stem,
+            model__pretrained=pretrained,
+            epochs=epochs,
+            seed=seed,
+            select=select,
+            augmentation__flip=flip,
+            track_test=track_test,
+            compute__precision=precision,
+            compute__devices=devices,
+            compute__nodes=nodes,
+            compute__compile=compile_model,
+            compute__sync_batchnorm=sync_batchnorm,
+        )
+        command = shlex.join(["evenhand", *sys.argv[1:]])
+        with watching(wanted, quiet=quiet, as_json=as_json) as watch:
+            run = train_run(wanted, out or _default_folder(wanted), command=command, watch=watch)
+    if not quiet:
+        from evenhand.cli.progress import show_summary
+
+        show_summary(run.path, run.summary(), as_json=as_json)
+
+
+def _default_folder(config: Any) -> Path:
+    """Name a run by what it is; a number is added if the name is taken."""
+    source = Path(config.data.source).name if "/" in config.data.source else config.data.source
+    parts = [source, config.data.imbalance, config.objective, config.model.name, f"seed{config.seed}"]
+    name = "_".join(part for part in parts if part != "none").replace(":", "-").replace("=", "")
+    folder = Path("runs") / name
+    number = 2
+    while folder.exists():
+        folder = Path("runs") / f"{name}_{number}"
+        number += 1
+    return folder

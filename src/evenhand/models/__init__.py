@@ -1,0 +1,1 @@
+"""Models: a name becomes a network whose stem suits the size of the images."""

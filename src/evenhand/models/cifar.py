@@ -1,0 +1,100 @@
+"""The residual networks of He et al. (2016, section 4.2) for small images, as the long-tail literature uses them."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.models.classifier import Classifier, Request
+
+BLOCKS_AND_WIDTH = {"resnet8": (1, 16), "resnet32": (5, 16), "resnet32x4": (5, 64)}
+"""Blocks in each of the three stages, and channels of the first stage. Two networks are called ResNet-32 in papers:
+width 16 with 0.46 million weights, and width 64 with 7.4 million, here `resnet32x4`."""
+
+
+def build_cifar(request: Request) -> Classifier:
+    """Build one of `BLOCKS_AND_WIDTH`; they have the small stem only, and no weights trained on ImageNet exist."""
+    if request.pretrained:
+        raise EvenhandError(f"There are no pretrained weights for {request.name}; choose a network of torchvision.")
+    if request.stem == "imagenet":
+        raise EvenhandError(f"{request.name} has no imagenet stem: leave the stem at auto, or choose small.")
+    blocks, width = BLOCKS_AND_WIDTH[request.name]
+    network = CifarResNet(blocks, width, channels=request.channels, num_classes=request.num_classes)
+    return Classifier(network, name=request.name, stem="small", num_features=network.head.in_features)
+
+
+class CifarResNet(nn.Module):
+    """Three stages of basic blocks with parameter-free shortcuts; a `Network` without any linear layer but the last.
+
+    A stage has twice the channels of the one before it and half its height and width.
+
+    Args:
+        blocks: blocks in each stage; 6 * blocks + 2 layers in all.
+        width: channels of the first stage.
+        channels: C of the images.
+        num_classes: K.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.models.cifar import CifarResNet
+        >>> network = CifarResNet(blocks=5, width=16, channels=3, num_classes=10)
+        >>> network(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+        >>> sum(parameter.numel() for parameter in network.parameters())
+        464154
+    """
+
+    def __init__(self, blocks: int, width: int, *, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.conv = _convolution(channels, width)
+        self.norm = nn.BatchNorm2d(width)
+        self.stages = nn.Sequential(
+            _stage(blocks, width, width, stride=1),
+            _stage(blocks, width, 2 * width, stride=2),
+            _stage(blocks, 2 * width, 4 * width, stride=2),
+        )
+        self.head = nn.Linear(4 * width, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, C, H, W)."""
+        return self.forward_head(self.forward_features(images))
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Return features (N, F) of images (N, C, H, W)."""
+        maps: Tensor = self.stages(F.relu(self.norm(self.conv(images))))
+        return maps.mean(dim=(2, 3))
+
+    def forward_head(self, features: Tensor, *, pre_logits: bool = False) -> Tensor:
+        """Return logits (N, K), or with `pre_logits` the features as they came."""
+        return features if pre_logits else self.head(features)
+
+
+class _Block(nn.Module):
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _convolution(channels_in, channels, stride)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = _convolution(channels, channels)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.stride = stride
+        self.missing = channels - channels_in
+
+    def forward(self, maps: Tensor) -> Tensor:
+        change = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(maps)))))
+        if self.missing:
+            # Option A of the paper: skip every other position, and fill the new channels with zeros on both sides.
+            before = self.missing // 2
+            maps = F.pad(maps[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.missing - before))
+        return F.relu(maps + change)
+
+
+def _stage(blocks: int, channels_in: int, channels: int, *, stride: int) -> nn.Sequential:
+    first = _Block(channels_in, channels, stride)
+    return nn.Sequential(first, *(_Block(channels, channels, 1) for _ in range(blocks - 1)))
+
+
+def _convolution(channels_in: int, channels: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels_in, channels, kernel_size=3, stride=stride, padding=1, bias=False)

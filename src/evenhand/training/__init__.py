@@ -1,0 +1,1 @@
+"""Training: a config becomes a run folder."""

@@ -1,0 +1,73 @@
+"""From a config to what is trained on: the table, its pixels, its splits, and how the network sees them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.batches import Batches, View, make_view
+from evenhand.data.images import Images, open_images
+from evenhand.data.imbalance import Imbalance
+from evenhand.data.sources import load_source
+from evenhand.data.splits import Splits, drop_small_classes, make_splits
+from evenhand.data.table import SampleTable, Split
+from evenhand.training.config import Config
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """All that a run needs of its data."""
+
+    table: SampleTable
+    """Without unreadable images and dropped classes."""
+    images: Images
+    """Of the whole source."""
+    rows: NDArray[np.int64]
+    """Where each row of the table stands among the images, (N,)."""
+    splits: Splits
+    """Rows of the table."""
+    view: View
+
+    def batches(self, split: Split, batch_size: int, *, device: torch.device | str, workers: int = 0) -> Batches:
+        """Serve the images of one split."""
+        labels = np.zeros(len(self.images), np.int64)
+        labels[self.rows] = self.table.labels
+        rows = self.rows[getattr(self.splits, split)]
+        return Batches(self.images, labels, rows, self.view, batch_size, device=device, workers=workers)
+
+
+def prepare(config: Config, *, progress: bool = True) -> Prepared:
+    """Load, open and split the source of a config.
+
+    With `select: last` nothing is validated, so no validation set is cut: all training images are trained on.
+    """
+    data = config.data
+    table = load_source(data.source, data_root=data.root)
+    images = open_images(table, image_size=data.image_size, skip_bad=data.skip_bad, progress=progress)
+    rows = images.readable()
+    if images.bad:
+        table = table.take(rows, note=f"Left out as unreadable: {len(images.bad)} of {len(table)} images.")
+    if data.drop_small:
+        smaller = drop_small_classes(table)
+        rows, table = rows[np.isin(table.ids, smaller.ids)], smaller
+    last = config.select == "last"
+    splits = make_splits(
+        table,
+        imbalance=Imbalance.parse(data.imbalance),
+        order=data.class_order,
+        seed=config.seed,
+        split_seed=data.split_seed,
+        test_fraction=data.test_fraction,
+        val_fraction=0.0 if last else data.val_fraction,
+    )
+    if last:
+        splits = replace(splits, val=splits.val[:0])
+    elif len(splits.val) == 0:
+        raise EvenhandError(
+            f"{table.name} leaves no validation images to select by: no class has 5 training images; use --select last."
+        )
+    flip, padding = config.augmentation.flip, config.augmentation.padding
+    view = make_view(table, images, rows[splits.train], flip=flip, padding=padding)
+    return Prepared(table, images, rows, splits, view)

@@ -1,0 +1,246 @@
+"""The one loop: epochs of steps, validation, selection, and a state on disk after each."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.seeds import stream
+from evenhand.data.batches import Batches
+from evenhand.losses.functional import complement_entropy
+from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
+from evenhand.models.build import build_model
+from evenhand.training.checkpoint import Card, load_state, save_state, save_weights
+from evenhand.training.config import Config
+from evenhand.training.history import write_history
+from evenhand.training.objectives import Objective, build_objective
+from evenhand.training.preparing import Prepared
+
+CHECK_EVERY = 50
+"""Steps between two looks at the losses, which stay on the device until then."""
+
+Row = dict[str, float]
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Someone asked the run to stop; all finished epochs are on disk."""
+
+
+class Watch:
+    """Who looks on: told of steps and epochs, and asked whether to stop. This one says nothing and never stops."""
+
+    def step(self, epoch: int, done: int, total: int) -> None:
+        """So many steps of this epoch are done."""
+
+    def epoch(self, row: Row) -> None:
+        """An epoch is done and on disk."""
+
+    def stopped(self) -> bool:
+        """Return whether the run should stop now."""
+        return False
+
+
+@dataclass
+class Trainer:
+    """A run in memory: network, optimizers, and how far it is."""
+
+    config: Config
+    folder: Path
+    prepared: Prepared
+    fabric: Fabric
+    objective: Objective = field(init=False)
+    model: nn.Module = field(init=False)
+    optimizers: list[Optimizer] = field(init=False)
+    card: Card = field(init=False)
+    history: list[Row] = field(default_factory=list)
+    best: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        config, prepared = self.config, self.prepared
+        num_classes = prepared.table.num_classes
+        self.objective = build_objective(config.objective, num_classes)
+        if self.fabric.world_size > 1 and not self.objective.many_devices:
+            raise EvenhandError(f"{config.objective} cannot be trained on several devices; use --devices 1.")
+        with torch.random.fork_rng():
+            torch.manual_seed(_seed(config.seed, "initialisation"))
+            network = build_model(
+                config.model.name,
+                num_classes=num_classes,
+                channels=prepared.images.channels,
+                image_size=prepared.view.crop_size,
+                stem=config.model.stem,
+                pretrained=config.model.pretrained,
+            )
+        self.card = Card(
+            model=network.name,
+            stem=network.stem,
+            class_names=prepared.table.class_names,
+            channels=prepared.images.channels,
+            image_size=prepared.images.image_size,
+            view=prepared.view,
+        )
+        torch.manual_seed(_seed(config.seed, "dropout"))
+        network = network.to(memory_format=torch.channels_last)
+        optimizers = [
+            SGD(network.parameters(), **config.optimizer.model_dump()) for _ in range(self.objective.num_optimizers)
+        ]
+        module: Any = torch.compile(network) if config.compute.compile else network
+        self.model, *self.optimizers = self.fabric.setup(module, *optimizers)
+
+    def resume(self) -> int:
+        """Take up the state on disk; return how many epochs are done."""
+        state = load_state(self.folder / "state" / "state.pt")
+        try:
+            self.model.load_state_dict(state["model"])
+            for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(content)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise EvenhandError(f"The state in {self.folder} does not fit its config; start the run anew.") from error
+        torch.set_rng_state(state["rng"])
+        self.history, self.best = state["history"], state["best"]
+        return int(state["epoch"])
+
+    def train(self, start: int, watch: Watch) -> None:
+        """Run the epochs from `start` on."""
+        config, prepared = self.config, self.prepared
+        device, workers = self.fabric.device, config.compute.workers
+        train = prepared.batches("train", config.batch_size, device=device, workers=workers)
+        held_out = {name: prepared.batches(name, 512, device=device, workers=workers) for name in self._judged()}
+        for epoch in range(start, config.epochs):
+            began = time.perf_counter()
+            loss = self._epoch(epoch, train, watch)
+            seconds = time.perf_counter() - began
+            row: Row = {
+                "epoch": epoch + 1,
+                "lr": self.optimizers[0].param_groups[0]["lr"],
+                "train_loss": loss,
+                "seconds": seconds,
+                "images_per_second": len(train.rows) / seconds,
+            }
+            for name, batches in held_out.items():
+                row |= self._judge(name, *self.predict(batches)[:2])
+            self._keep(row)
+            watch.epoch(row)
+        if self.fabric.is_global_zero:
+            save_weights(self.folder / "weights" / "last.safetensors", bare(self.model), self.card)
+        self.fabric.barrier()
+
+    def _judged(self) -> list[Any]:
+        return (["val"] if len(self.prepared.splits.val) else []) + (["test"] if self.config.track_test else [])
+
+    def _epoch(self, epoch: int, batches: Batches, watch: Watch) -> float:
+        config, total = self.config, len(batches)
+        self.model.train()
+        losses: list[Tensor] = []
+        mean = 0.0
+        for number, (images, labels, _) in enumerate(self._share(batches, epoch)):
+            step = epoch * total + number + 1
+            lr = config.schedule.lr(config.optimizer.lr, step, total, config.epochs)
+            for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = lr
+            images = images.contiguous(memory_format=torch.channels_last)
+            losses.append(self.objective.step(self.model, images, labels, self.optimizers, self.fabric.backward))
+            if len(losses) == CHECK_EVERY or number + 1 == total:
+                mean += self._check(losses, step) / total
+                losses.clear()
+                watch.step(epoch + 1, number + 1, total)
+            if watch.stopped():
+                raise Interrupted(self.folder)
+        return mean
+
+    def _share(self, batches: Batches, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        return batches.train(self.config.seed, epoch, rank=self.fabric.global_rank, world=self.fabric.world_size)
+
+    def _check(self, losses: list[Tensor], step: int) -> float:
+        """Return the sum of the losses; a NaN or inf ends the run."""
+        values = torch.stack(losses).float().cpu()
+        wrong = (~values.isfinite()).nonzero()
+        if len(wrong):
+            first = step - len(losses) + 1 + int(wrong[0])
+            kept = f"the state after epoch {len(self.history)} is kept" if self.history else "no epoch was finished"
+            raise EvenhandError(
+                f"The loss became {values[int(wrong[0])].item()} at step {first}; {kept}; try a lower learning rate "
+                f"(--set optimizer.lr={self.config.optimizer.lr / 10:g}) or --precision float32."
+            )
+        return float(values.sum())
+
+    @torch.no_grad()
+    def predict(self, batches: Batches) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float16]]:
+        """Return logits (n, K), labels (n,) and features (n, F) of all rows in their order, each row exactly once."""
+        self.model.eval()
+        parts = []
+        for images, labels, _ in batches.test(rank=self.fabric.global_rank, world=self.fabric.world_size):
+            images = images.contiguous(memory_format=torch.channels_last)
+            logits, features = self.model(images, with_features=True)
+            parts.append((logits.float(), labels, features.half()))
+        logits, labels, features = (torch.cat(each) for each in zip(*parts, strict=True))
+        return self._gather(logits), self._gather(labels), self._gather(features)
+
+    def _gather(self, local: Tensor) -> NDArray[Any]:
+        """Put the rows of all processes back into one array: row i was done by process i mod world."""
+        world = self.fabric.world_size
+        if world == 1:
+            return np.asarray(local.cpu())
+        counts: Any = self.fabric.all_gather(torch.tensor(len(local), device=local.device))
+        longest = int(counts.max())
+        padded = local.new_zeros((longest, *local.shape[1:]))
+        padded[: len(local)] = local
+        together: Any = self.fabric.all_gather(padded)
+        rows = together.transpose(0, 1).flatten(0, 1)
+        valid = (torch.arange(longest, device=local.device)[:, None] < counts[None, :]).flatten()
+        return np.asarray(rows[valid].cpu())
+
+    def _judge(self, name: str, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Row:
+        predicted = logits.argmax(1)
+        confusion = confusion_matrix(labels, predicted, logits.shape[1])
+        row = {f"{name}_accuracy": accuracy(confusion), f"{name}_balanced_accuracy": balanced_accuracy(confusion)}
+        if name == "val":
+            entropy = complement_entropy(torch.from_numpy(logits), torch.from_numpy(labels), reduction="none").numpy()
+            for kind, chosen in (("right", predicted == labels), ("wrong", predicted != labels)):
+                row[f"val_complement_entropy_{kind}"] = float(entropy[chosen].mean()) if chosen.any() else math.nan
+        return row
+
+    def _keep(self, row: Row) -> None:
+        """Write down an epoch: the best weights first, the state last, so that a killed run redoes what is missing."""
+        self.history.append(row)
+        for metric in ("balanced_accuracy", "accuracy"):
+            value = row.get(f"val_{metric}")
+            if value is not None and value > self.best.get(metric, -1.0):
+                self.best |= {metric: value, f"{metric}_epoch": row["epoch"]}
+                if metric == "balanced_accuracy" and self.fabric.is_global_zero:
+                    save_weights(self.folder / "weights" / "best.safetensors", bare(self.model), self.card)
+        if self.fabric.is_global_zero:
+            write_history(self.folder / "history.csv", self.history)
+            save_state(
+                self.folder / "state" / "state.pt",
+                {
+                    "epoch": int(row["epoch"]),
+                    "model": self.model.state_dict(),
+                    "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                    "rng": torch.get_rng_state(),
+                    "history": self.history,
+                    "best": self.best,
+                },
+            )
+        self.fabric.barrier()
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Return the network inside the wrappers of Fabric and of torch.compile."""
+    module: Any = getattr(model, "_original_module", model) if not hasattr(model, "module") else model.module
+    return getattr(module, "_orig_mod", module)  # type: ignore[no-any-return]
+
+
+def _seed(seed: int, name: str) -> int:
+    return int(stream(seed, name).integers(2**63 - 1))
