@@ -7,8 +7,14 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 .PHONY: demo test test-all lint format clean
 
+# A look at imbalanced digits, then the same small network trained with cross entropy and with CCE.
 demo: .venv/.package
-	$(BIN)/python examples/digits.py
+	$(BIN)/evenhand inspect digits --imbalance exp:20
+	@rm -rf runs/demo-ce runs/demo-cce
+	$(BIN)/evenhand train digits --imbalance exp:20 --objective ce --out runs/demo-ce
+	$(BIN)/evenhand train digits --imbalance exp:20 --objective cce --out runs/demo-cce
+	@echo
+	@$(BIN)/python examples/table.py runs/demo-ce runs/demo-cce
 
 test: lint
 	$(TEST) -m "not slow"

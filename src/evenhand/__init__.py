@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evenhand.losses.modules import ComplementCrossEntropyLoss, FocalLoss
+    from evenhand.training.using import load
 
-__all__ = ["ComplementCrossEntropyLoss", "FocalLoss", "__version__"]
+__all__ = ["ComplementCrossEntropyLoss", "FocalLoss", "__version__", "load"]
 
 # Where each public name lives: importing evenhand imports none of them, and so not torch.
 _HOMES = {
     "ComplementCrossEntropyLoss": "evenhand.losses.modules",
     "FocalLoss": "evenhand.losses.modules",
+    "load": "evenhand.training.using",
 }
 
 

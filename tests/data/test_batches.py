@@ -142,13 +142,14 @@ def test_processes_share_a_batch(sources: tuple[SampleTable, Images, Images]) ->
     table, *both = sources
     for images in both:
         batches = Batches(images, table.labels, np.arange(300), PLAIN, batch_size=60)
-        shares = zip(*(batches.train(0, 0, rank=rank, world=3) for rank in range(3)), strict=True)
+        each = [Batches(images, table.labels, np.arange(300), PLAIN, 60, rank=rank, world=3) for rank in range(3)]
+        shares = zip(*(own.train(0, 0) for own in each), strict=True)
         for whole, parts in zip(batches.train(0, 0), shares, strict=True):
             for rank, part in enumerate(parts):
                 assert all(torch.equal(a[rank::3], b) for a, b in zip(whole, part, strict=True))
         tested = joined(list(batches.test()))
         for rank in range(3):
-            part = joined(list(batches.test(rank=rank, world=3)))
+            part = joined(list(each[rank].test()))
             assert all(torch.equal(a[rank::3], b) for a, b in zip(tested, part, strict=True))
 
 

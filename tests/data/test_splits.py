@@ -164,6 +164,9 @@ def test_splits_are_written_down(tmp_path: Path) -> None:
     back = read_splits(tmp_path / "splits.json", table)
     for name in ("train", "val", "test", "counts"):
         assert np.array_equal(getattr(splits, name), getattr(back, name))
+    fixed = table_of([4, 4], splits=["train", "train", "val", "test"] * 2)
+    write_splits(tmp_path / "fixed.json", fixed, make_splits(fixed))
+    assert read_splits(tmp_path / "fixed.json", fixed).counts.tolist() == [2, 2]
     with pytest.raises(EvenhandError, match="'sample 2"):
         read_splits(tmp_path / "splits.json", table.take(np.arange(20)))
     (tmp_path / "splits.json").write_text("{")

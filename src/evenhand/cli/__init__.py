@@ -6,7 +6,11 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.config import config
+from evenhand.cli.evaluate import evaluate
+from evenhand.cli.export import export
 from evenhand.cli.inspect import inspect
+from evenhand.cli.predict import predict
 from evenhand.cli.train import train
 from evenhand.core.errors import EvenhandError
 
@@ -21,6 +25,10 @@ app = typer.Typer(
 )
 app.command()(inspect)
 app.command()(train)
+app.command()(evaluate)
+app.command()(predict)
+app.command()(export)
+app.add_typer(config, name="config")
 
 
 def _show_version(wanted: bool) -> None:

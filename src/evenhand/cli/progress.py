@@ -1,6 +1,8 @@
 """What a training run shows: a bar in a terminal, plain lines in a pipe, JSON lines for machines, or nothing."""
 
 import json
+import os
+import shlex
 import signal
 import sys
 import time
@@ -15,14 +17,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenhand.training.config import Config
-from evenhand.training.trainer import Interrupted, Row, Watch
+from evenhand.training.trainer import Row, Watch
+
+
+def is_first_process() -> bool:
+    """Return whether this process speaks for a run that several share."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 class Shown(Watch):
     """Tells a person or a program how far the run is, and stops it when a signal asks for that."""
 
     def __init__(self, config: Config, *, quiet: bool, as_json: bool) -> None:
-        self.epochs, self.quiet, self.as_json = config.epochs, quiet, as_json
+        quiet = quiet or not is_first_process()
+        self.epochs, self.quiet, self.as_json = config.epochs, quiet, as_json and not quiet
         self.signal: int | None = None
         self.began = time.perf_counter()
         self.first: int | None = None
@@ -58,27 +66,26 @@ class Shown(Watch):
             left = (time.perf_counter() - self.began) / (epoch - self.first + 1) * (self.epochs - epoch)
             typer.echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
 
-    def stopped(self) -> bool:
-        """Return whether Ctrl-C was pressed or the system asked to end."""
-        return self.signal is not None
-
-    def ask_to_stop(self, number: int, _: FrameType | None) -> None:
-        """Take a signal; a second one does not wait for the step to end."""
-        if self.signal is not None:
-            raise KeyboardInterrupt
+    def stop(self, number: int, _: FrameType | None) -> None:
+        """Take a signal, at once: all finished epochs are on disk, and no file is ever half written."""
         self.signal = number
+        raise KeyboardInterrupt
 
 
 @contextmanager
-def watching(config: Config, *, quiet: bool, as_json: bool) -> Iterator[Shown]:
-    """Show a run while it goes on; SIGINT and SIGTERM end it after the step, with exit codes 130 and 143."""
+def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Iterator[Shown]:
+    """Show a run while it goes on; SIGINT and SIGTERM end it with exit codes 130 and 143."""
     shown = Shown(config, quiet=quiet, as_json=as_json)
-    before = {number: signal.signal(number, shown.ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, shown.stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with shown.bar:
             yield shown
-    except Interrupted as stop:
-        typer.echo(f"evenhand: stopped; continue with evenhand train --resume {stop}", err=True)
+    except KeyboardInterrupt:
+        if is_first_process():
+            begun = (folder / "config.yaml").is_file()
+            command = shlex.join(["evenhand", "train", "--resume", str(folder)])
+            then = f"stopped; continue with {command}" if begun else "stopped before training began; nothing is kept"
+            typer.echo(f"evenhand: {then}", err=True)
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
         for number, handler in before.items():

@@ -51,49 +51,48 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line an epoch, then the summary.")] = False,
 ) -> None:
     """Train a classifier, choose its best epoch on validation, and judge it on the test set."""
-    from evenhand.cli.progress import watching
+    from evenhand.cli.progress import is_first_process, show_summary, watching
     from evenhand.core.errors import EvenhandError
     from evenhand.training.config import make_config
     from evenhand.training.run import RunFolder, resume_run, train_run
 
+    flags: dict[str, Any] = {
+        "data__source": source,
+        "data__root": None if data_root is None else str(data_root),
+        "data__imbalance": imbalance,
+        "data__image_size": image_size,
+        "data__class_order": class_order,
+        "data__drop_small": drop_small,
+        "data__skip_bad": skip_bad,
+        "objective": objective,
+        "model__name": model,
+        "model__stem": stem,
+        "model__pretrained": pretrained,
+        "epochs": epochs,
+        "seed": seed,
+        "select": select,
+        "augmentation__flip": flip,
+        "track_test": track_test,
+        "compute__precision": precision,
+        "compute__devices": devices,
+        "compute__nodes": nodes,
+        "compute__compile": compile_model,
+        "compute__sync_batchnorm": sync_batchnorm,
+    }
     if resume is not None:
-        if source is not None:
-            raise EvenhandError("--resume takes everything from the run; give no source with it.")
-        with watching(RunFolder(resume).config(), quiet=quiet, as_json=as_json) as watch:
+        if recipe != "small" or any(given is not None for given in (config, settings, out, *flags.values())):
+            raise EvenhandError(
+                f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
+            )
+        with watching(RunFolder(resume).config(), resume, quiet=quiet, as_json=as_json) as watch:
             run = resume_run(resume, watch=watch)
     else:
-        wanted: Any = make_config(
-            recipe,
-            config,
-            settings or (),
-            data__source=source,
-            data__root=None if data_root is None else str(data_root),
-            data__imbalance=imbalance,
-            data__image_size=image_size,
-            data__class_order=class_order,
-            data__drop_small=drop_small,
-            data__skip_bad=skip_bad,
-            objective=objective,
-            model__name=model,
-            model__stem=stem,
-            model__pretrained=pretrained,
-            epochs=epochs,
-            seed=seed,
-            select=select,
-            augmentation__flip=flip,
-            track_test=track_test,
-            compute__precision=precision,
-            compute__devices=devices,
-            compute__nodes=nodes,
-            compute__compile=compile_model,
-            compute__sync_batchnorm=sync_batchnorm,
-        )
+        wanted = make_config(recipe, config, settings or (), **flags)
+        folder = out or _default_folder(wanted)
         command = shlex.join(["evenhand", *sys.argv[1:]])
-        with watching(wanted, quiet=quiet, as_json=as_json) as watch:
-            run = train_run(wanted, out or _default_folder(wanted), command=command, watch=watch)
-    if not quiet:
-        from evenhand.cli.progress import show_summary
-
+        with watching(wanted, folder, quiet=quiet, as_json=as_json) as watch:
+            run = train_run(wanted, folder, command=command, watch=watch)
+    if not quiet and is_first_process():
         show_summary(run.path, run.summary(), as_json=as_json)
 
 
@@ -101,7 +100,7 @@ def _default_folder(config: Any) -> Path:
     """Name a run by what it is; a number is added if the name is taken."""
     source = Path(config.data.source).name if "/" in config.data.source else config.data.source
     parts = [source, config.data.imbalance, config.objective, config.model.name, f"seed{config.seed}"]
-    name = "_".join(part for part in parts if part != "none").replace(":", "-").replace("=", "")
+    name = "_".join(part for part in parts if part != "none").replace(":", "-").replace("/", "-").replace("=", "")
     folder = Path("runs") / name
     number = 2
     while folder.exists():

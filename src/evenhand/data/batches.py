@@ -134,6 +134,10 @@ class Batches:
             is joined to the one before it, because batch normalisation cannot learn from one image.
         device: where the batches are wanted. Images in memory are cut there.
         workers: processes that decode streamed images.
+        rank: of the processes that share the work, which one this is. It gets every `world`-th image of every training
+            batch, and every `world`-th test row, from its rank on.
+        world: how many processes there are; a last training batch that leaves one of them fewer than two images is
+            joined to the one before it.
 
     Example:
         >>> import numpy as np
@@ -158,6 +162,8 @@ class Batches:
         *,
         device: torch.device | str = "cpu",
         workers: int = 0,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         images.require_readable(rows)
         if len(labels) != len(images):
@@ -173,16 +179,16 @@ class Batches:
         self.batch_size = batch_size
         self.device = torch.device(device)
         self.workers = workers
+        self.rank, self.world = rank, world
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch of training."""
         return len(self._training_parts())
 
-    def train(self, seed: int, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+    def train(self, seed: int, epoch: int) -> Iterator[Batch]:
         """Yield every row once, in an order and with crops and flips that only depend on seed and epoch.
 
-        Each image gets a border of black pixels, is cut at a place of its own, and is mirrored or not. Where several
-        processes share the work, each gets every `world`-th image of every batch, from its `rank` on.
+        Each image gets a border of black pixels, is cut at a place of its own, and is mirrored or not.
         """
         order = stream(seed, "order", epoch).permutation(len(self.rows))
         draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))[order]
@@ -190,20 +196,25 @@ class Batches:
         places = self.images.sizes[rows] + 2 * self.view.padding - self.view.crop_size + 1
         corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.view.padding
         flips = (draws[:, 2] < 0.5) & self.view.flip
-        parts = [slice(part.start + rank, part.stop, world) for part in self._training_parts()]
+        parts = [slice(part.start + self.rank, part.stop, self.world) for part in self._training_parts()]
         return self._serve(rows, corners, flips, parts)
 
-    def test(self, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Yield every row once, in the given order, cut from the centre; or every `world`-th row from `rank` on."""
+    def test(self) -> Iterator[Batch]:
+        """Yield every row once, in the given order, cut from the centre; of several processes, each row in one."""
         corners = (self.images.sizes[self.rows] - self.view.crop_size) // 2
         flips = np.zeros(len(self.rows), np.bool_)
-        step = self.batch_size * world
-        parts = [slice(start, min(start + step, len(self.rows)), world) for start in range(rank, len(self.rows), step)]
+        step, end = self.batch_size * self.world, len(self.rows)
+        parts = [slice(start, min(start + step, end), self.world) for start in range(self.rank, end, step)]
         return self._serve(self.rows, corners, flips, parts)
+
+    def batch_sizes(self) -> list[int]:
+        """Return the images in each training batch, over all processes."""
+        return [part.stop - part.start for part in self._training_parts()]
 
     def _training_parts(self) -> list[slice]:
         starts = list(range(0, len(self.rows), self.batch_size))
-        if self.batch_size > 1 and len(starts) > 1 and len(self.rows) - starts[-1] == 1:
+        least = min(2 * self.world, self.batch_size)
+        if len(starts) > 1 and len(self.rows) - starts[-1] < least:
             starts.pop()
         return [slice(start, stop) for start, stop in pairwise([*starts, len(self.rows)])]
 

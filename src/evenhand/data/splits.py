@@ -149,7 +149,9 @@ def read_splits(path: Path | str, table: SampleTable) -> Splits:
     if lost:
         raise EvenhandError(f"{path} names samples that {table.name} does not have: {some(lost)}.")
     train, val, test = (np.array([where[each] for each in names], np.int64) for names in ids.values())
-    return Splits(train, val, test, table.counts(np.concatenate([train, val])))
+    # As `make_splits` counts: what was cut for validation belonged to training, a validation set of the source did not.
+    own_val = table.splits is not None and (table.splits == "val").any()
+    return Splits(train, val, test, table.counts(train if own_val else np.concatenate([train, val])))
 
 
 def _cut(table: SampleTable, rows: Rows, targets: NDArray[np.int64], name: str, seed: int) -> tuple[Rows, Rows]:

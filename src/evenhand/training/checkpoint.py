@@ -1,5 +1,6 @@
 """What a run leaves on disk to be used or continued: weights as safetensors, and the state between two epochs."""
 
+import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
@@ -44,8 +45,9 @@ class Card:
 def save_weights(path: Path, model: nn.Module, card: Card) -> None:
     """Write weights and their card."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    content = save(tensors, metadata={"evenhand": json.dumps(asdict(card), ensure_ascii=False)})
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"evenhand": json.dumps(asdict(card), ensure_ascii=False)})
+        temporary.write_bytes(content)  # save_file would hide that a disk is full behind an error of its own
 
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
@@ -54,14 +56,17 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
         raise EvenhandError(f"There are no weights in {path}; has the run finished an epoch?")
     try:
         with safe_open(path, framework="pt") as file:
-            content = json.loads((file.metadata() or {})["evenhand"])
+            metadata = file.metadata() or {}
+            if "evenhand" not in metadata:
+                raise ValueError("they carry no class names and no normalisation")
+            content = json.loads(metadata["evenhand"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         view = content.pop("view")
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in view.items()
         }
         card = Card(**{**content, "class_names": tuple(content["class_names"]), "view": View(**fields)})
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {_short(error)}.") from error
     return tensors, card
 
@@ -79,8 +84,10 @@ def load_classifier(path: Path) -> tuple[Classifier, Card]:
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write the state between two epochs, all of it or nothing."""
+    content = io.BytesIO()
+    torch.save(state, content)
     with replacing(path) as temporary:
-        torch.save(state, temporary)
+        temporary.write_bytes(content.getbuffer())  # to a file, torch.save would hide that the disk is full
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def load_state(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         missing = {"epoch", "model", "optimizers", "rng", "history", "best"} - set(state)
         if missing:
-            raise KeyError(f"it lacks {', '.join(sorted(missing))}")
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except Exception as error:  # a damaged file makes the unpickler raise nearly anything
         raise EvenhandError(f"The state in {path} is damaged: {_short(error)}; start the run anew.") from error
     return state

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
@@ -57,12 +57,18 @@ class Optimizer(_Section):
     weight_decay: float = Field(5e-4, ge=0)
     nesterov: bool = False
 
+    @model_validator(mode="after")
+    def _possible(self) -> "Optimizer":
+        if self.nesterov and self.momentum == 0:
+            raise EvenhandError("optimizer.nesterov needs a momentum above 0; set optimizer.nesterov=false with it.")
+        return self
+
 
 class Schedule(_Section):
     """How the learning rate moves: a linear warm-up by iteration, then steps at milestones or a cosine to 0."""
 
     kind: Literal["step", "cosine", "constant"] = "step"
-    milestones: tuple[int, ...] = ()
+    milestones: tuple[Annotated[int, Field(ge=1)], ...] = ()
     factor: float = Field(0.5, gt=0, le=1)
     warmup_epochs: float = Field(5, ge=0)
 
@@ -77,7 +83,7 @@ class Schedule(_Section):
         """
         warmup = self.warmup_epochs * batches
         if iteration <= warmup:
-            return base * iteration / warmup
+            return base * (iteration / warmup)  # in this order it cannot be rounded to more than the base
         if self.kind == "step":
             epoch = (iteration - 1) // batches
             return base * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
@@ -99,7 +105,7 @@ class Compute(_Section):
     """On what, and how exactly. Nothing here should change what a run means."""
 
     accelerator: str = "auto"
-    devices: int | Literal["auto"] = "auto"
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     nodes: int = Field(1, ge=1)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     compile: bool = False
@@ -168,13 +174,16 @@ def validate(content: Mapping[str, Any]) -> Config:
         return Config.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        parts = [str(part) for part in first["loc"]]
+        known = _known_keys(Config)
         if first["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(key, _known_keys(Config), n=1, cutoff=0)
-            raise EvenhandError(f"Unknown setting {key!r}; the nearest known one is {near[0]!r}.") from None
-        cause = first.get("ctx", {}).get("error")
-        reason = str(cause) if isinstance(cause, EvenhandError) else first["msg"][:1].lower() + first["msg"][1:]
-        raise EvenhandError(f"{key} cannot be {first['input']!r}: {reason.rstrip('.')}.") from None
+            raise EvenhandError(
+                f"Unknown setting {'.'.join(parts)!r}; the nearest known one is {_nearest(parts, known)!r}."
+            ) from None
+        while ".".join(parts) not in known and len(parts) > 1:
+            parts.pop()  # which item of a list it was, or which of the types that are allowed
+        reason = first["msg"][:1].lower() + first["msg"][1:]
+        raise EvenhandError(f"{'.'.join(parts)} cannot be {first['input']!r}: {reason.rstrip('.')}.") from None
 
 
 def read_recipe(name: str) -> str:
@@ -187,13 +196,18 @@ def read_recipe(name: str) -> str:
 def save_config(config: Config, path: Path, command: str = "") -> None:
     """Write the whole config as YAML, with the command that made it on top."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    command = " ".join(command.splitlines())  # a line break would end the comment
     with replacing(path) as temporary:
         temporary.write_text((f"# {command}\n" if command else "") + text, encoding="utf-8")
 
 
 def load_config(path: Path) -> Config:
     """Read what `save_config` wrote."""
-    return validate(_read_yaml(path))
+    content = _read_yaml(path)
+    try:
+        return validate(content)
+    except EvenhandError as error:
+        raise EvenhandError(f"Cannot use the config {path}: {error}") from error
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -219,6 +233,16 @@ def _nested(keys: list[str], value: Any) -> dict[str, Any]:
     for key in reversed(keys):
         value = {key: value}
     return dict(value)
+
+
+def _nearest(parts: list[str], known: Iterable[str]) -> str:
+    """Return the known key most like this one, as a whole and by its last part: `lr` is meant as `optimizer.lr`."""
+
+    def likeness(key: str) -> float:
+        pairs = ((".".join(parts), key), (parts[-1], key.rpartition(".")[2]))
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    return max(known, key=likeness)
 
 
 def _known_keys(section: type[BaseModel], prefix: str = "") -> list[str]:

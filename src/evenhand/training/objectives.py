@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
@@ -14,7 +13,13 @@ from evenhand.core.spec import parse
 from evenhand.losses.functional import complement_cross_entropy, complement_entropy, focal_loss
 
 Forward = Callable[[Tensor], Tensor]
-Backward = Callable[[Tensor], None]
+
+
+class Backward(Protocol):
+    """How gradients are computed: scaled, averaged or neither, as precision and devices ask for."""
+
+    def __call__(self, loss: Tensor, *, retain_graph: bool = False) -> None:
+        """Add the gradient of a loss to the weights' own."""
 
 
 class Objective(Protocol):
@@ -85,12 +90,12 @@ class ComplementObjectiveTraining:
             backward(-complement_entropy(logits, labels, balanced=True))
             secondary.step()
             return loss.detach()
-        weights = [weight for group in primary.param_groups for weight in group["params"] if weight.requires_grad]
-        complement = -complement_entropy(logits, labels, balanced=True)
-        gradients = [
-            torch.autograd.grad(value, weights, retain_graph=value is loss, allow_unused=True)
-            for value in (loss, complement)
-        ]
+        weights = [weight for group in primary.param_groups for weight in group["params"]]
+        gradients = []
+        for value in (loss, -complement_entropy(logits, labels, balanced=True)):
+            primary.zero_grad()
+            backward(value, retain_graph=value is loss)
+            gradients.append([weight.grad for weight in weights])
         for optimizer, own in zip(optimizers, gradients, strict=True):
             for weight, gradient in zip(weights, own, strict=True):
                 weight.grad = gradient

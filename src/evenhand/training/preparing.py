@@ -1,9 +1,9 @@
 """From a config to what is trained on: the table, its pixels, its splits, and how the network sees them."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
@@ -30,12 +30,12 @@ class Prepared:
     """Rows of the table."""
     view: View
 
-    def batches(self, split: Split, batch_size: int, *, device: torch.device | str, workers: int = 0) -> Batches:
-        """Serve the images of one split."""
+    def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
+        """Serve the images of one split; the options are those of `Batches`."""
         labels = np.zeros(len(self.images), np.int64)
         labels[self.rows] = self.table.labels
         rows = self.rows[getattr(self.splits, split)]
-        return Batches(self.images, labels, rows, self.view, batch_size, device=device, workers=workers)
+        return Batches(self.images, labels, rows, self.view, batch_size, **options)
 
 
 def prepare(config: Config, *, progress: bool = True) -> Prepared:
@@ -65,9 +65,8 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     if last:
         splits = replace(splits, val=splits.val[:0])
     elif len(splits.val) == 0:
-        raise EvenhandError(
-            f"{table.name} leaves no validation images to select by: no class has 5 training images; use --select last."
-        )
+        why = "data.val_fraction is 0" if data.val_fraction == 0 else "no class has 5 training images"
+        raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
     flip, padding = config.augmentation.flip, config.augmentation.padding
     view = make_view(table, images, rows[splits.train], flip=flip, padding=padding)
     return Prepared(table, images, rows, splits, view)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
-from evenhand.data.splits import write_splits
+from evenhand.data.splits import read_splits, write_splits
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.training.checkpoint import load_weights
@@ -54,7 +54,10 @@ class RunFolder:
         """Read its judgement."""
         if not self.finished:
             raise EvenhandError(f"{self.path} is not finished; continue it with evenhand train --resume {self.path}.")
-        content: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        try:
+            content: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise EvenhandError(f"Cannot read {self.path / 'summary.json'}: {error}.") from error
         return content
 
 
@@ -71,18 +74,12 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", watch: W
         EvenhandError: if the folder holds something, the data do not fit, or the loss diverges.
     """
     run = RunFolder(Path(folder))
+    _refuse_used(run.path)  # before other processes join, so that none takes what the first one writes for another run
     fabric = start_fabric(config)
     prepared = prepare(config, progress=fabric.is_global_zero)
     trainer = Trainer(config, run.path, prepared, fabric)
     if fabric.is_global_zero:
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-            raise EvenhandError(
-                f"{run.path} exists; continue it with --resume {run.path}, or choose another folder with --out."
-            )
         save_config(config, run.path / "config.yaml", command)
-        _write_json(run.path / "environment.json", _environment(fabric, config))
-        write_splits(run.path / "splits.json", prepared.table, prepared.splits)
-    fabric.barrier()
     return _finish(run, trainer, 0, watch or Watch())
 
 
@@ -94,11 +91,39 @@ def resume_run(folder: Path | str, *, watch: Watch | None = None) -> RunFolder:
         return run
     fabric = start_fabric(config)
     trainer = Trainer(config, run.path, prepare(config, progress=fabric.is_global_zero), fabric)
-    started = (run.path / "state" / "state.pt").is_file()
-    return _finish(run, trainer, trainer.resume() if started else 0, watch or Watch())
+    if fabric.is_global_zero:
+        for left_over in run.path.rglob(".*.part"):  # of a process that was killed while it wrote
+            left_over.unlink(missing_ok=True)
+    start = 0
+    if (run.path / "state" / "state.pt").is_file():
+        _refuse_changed(run.path / "splits.json", trainer.prepared)
+        start = trainer.resume()
+    return _finish(run, trainer, start, watch or Watch())
+
+
+def _refuse_used(path: Path) -> None:
+    try:
+        used = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    except OSError as error:
+        raise EvenhandError(f"Cannot look into {path}: {error.strerror}; choose another folder with --out.") from error
+    if used and (path / "config.yaml").is_file():
+        raise EvenhandError(f"{path} holds a run; continue it with --resume {path}, or choose another with --out.")
+    if used:
+        raise EvenhandError(f"{path} exists and is no empty folder; choose another with --out.")
+
+
+def _refuse_changed(path: Path, prepared: Prepared) -> None:
+    """Refuse to go on with other images: what was trained on could come to stand in the test set."""
+    before, now = read_splits(path, prepared.table), prepared.splits
+    if not all(np.array_equal(getattr(before, name), getattr(now, name)) for name in ("train", "val", "test")):
+        raise EvenhandError(f"{prepared.table.name} has changed since {path.parent} began; start the run anew.")
 
 
 def _finish(run: RunFolder, trainer: Trainer, start: int, watch: Watch) -> RunFolder:
+    if trainer.fabric.is_global_zero and not start:  # a run that was killed early may lack these
+        _write_json(run.path / "environment.json", _environment(trainer.fabric, trainer.config))
+        write_splits(run.path / "splits.json", trainer.prepared.table, trainer.prepared.splits)
+    trainer.fabric.barrier()
     trainer.train(start, watch)
     judge(run, trainer)
     return run
@@ -109,8 +134,11 @@ def judge(run: RunFolder, trainer: Trainer) -> None:
     config, prepared, fabric = trainer.config, trainer.prepared, trainer.fabric
     chosen = "last" if config.select == "last" else "best"
     tensors, _ = load_weights(run.path / "weights" / f"{chosen}.safetensors")
-    bare(trainer.model).load_state_dict(tensors)
-    batches = prepared.batches("test", 512, device=fabric.device, workers=config.compute.workers)
+    try:
+        bare(trainer.model).load_state_dict(tensors)
+    except RuntimeError as error:
+        raise EvenhandError(f"The {chosen} weights in {run.path} are not those of its {config.model.name}.") from error
+    batches = prepared.batches("test", 512, **trainer.serving())
     logits, targets, features = trainer.predict(batches)
     if fabric.is_global_zero:
         table, rows = prepared.table, prepared.splits.test
@@ -151,7 +179,7 @@ def _selected(trainer: Trainer) -> dict[str, float]:
 def start_fabric(config: Config) -> Fabric:
     """Make and launch Fabric for what a config asks for."""
     compute = config.compute
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     accelerator = compute.accelerator
     if accelerator == "auto" and not torch.cuda.is_available() and not torch.backends.mps.is_available():
         accelerator = "cpu"
@@ -168,7 +196,8 @@ def start_fabric(config: Config) -> Fabric:
             precision=_precision(compute.precision, accelerator),
         )
     except (ValueError, TypeError, RuntimeError) as error:
-        raise EvenhandError(f"Cannot run on {compute.devices} x {compute.accelerator}: {error}.") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise EvenhandError(f"Cannot run on {compute.devices} x {compute.accelerator}: {reason}.") from error
     fabric.launch()
     return fabric
 

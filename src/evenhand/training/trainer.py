@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch.optim import SGD, Optimizer
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.data.batches import Batches
+from evenhand.data.table import FilePixels
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
 from evenhand.models.build import build_model
@@ -88,6 +88,7 @@ class Trainer:
             channels=prepared.images.channels,
             image_size=prepared.images.image_size,
             view=prepared.view,
+            stretch=isinstance(prepared.table.pixels, FilePixels) and prepared.table.pixels.stretch,
         )
         torch.manual_seed(_seed(config.seed, "dropout"))
         network = network.to(memory_format=torch.channels_last)
@@ -104,18 +105,17 @@ class Trainer:
             self.model.load_state_dict(state["model"])
             for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(content)
-        except (RuntimeError, ValueError, KeyError) as error:
+            torch.set_rng_state(state["rng"])
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise EvenhandError(f"The state in {self.folder} does not fit its config; start the run anew.") from error
-        torch.set_rng_state(state["rng"])
         self.history, self.best = state["history"], state["best"]
         return int(state["epoch"])
 
     def train(self, start: int, watch: Watch) -> None:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
-        device, workers = self.fabric.device, config.compute.workers
-        train = prepared.batches("train", config.batch_size, device=device, workers=workers)
-        held_out = {name: prepared.batches(name, 512, device=device, workers=workers) for name in self._judged()}
+        train = prepared.batches("train", config.batch_size, **self.serving())
+        held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
             loss = self._epoch(epoch, train, watch)
@@ -127,6 +127,7 @@ class Trainer:
                 "seconds": seconds,
                 "images_per_second": len(train.rows) / seconds,
             }
+            self._check_weights(epoch + 1)
             for name, batches in held_out.items():
                 row |= self._judge(name, *self.predict(batches)[:2])
             self._keep(row)
@@ -134,6 +135,11 @@ class Trainer:
         if self.fabric.is_global_zero:
             save_weights(self.folder / "weights" / "last.safetensors", bare(self.model), self.card)
         self.fabric.barrier()
+
+    def serving(self) -> dict[str, Any]:
+        """Return how batches are served to this process."""
+        fabric, workers = self.fabric, self.config.compute.workers
+        return {"device": fabric.device, "workers": workers, "rank": fabric.global_rank, "world": fabric.world_size}
 
     def _judged(self) -> list[Any]:
         return (["val"] if len(self.prepared.splits.val) else []) + (["test"] if self.config.track_test else [])
@@ -143,14 +149,21 @@ class Trainer:
         self.model.train()
         losses: list[Tensor] = []
         mean = 0.0
-        for number, (images, labels, _) in enumerate(self._share(batches, epoch)):
+        served = zip(batches.train(config.seed, epoch), batches.batch_sizes(), strict=True)
+        for number, ((images, labels, _), size) in enumerate(served):
             step = epoch * total + number + 1
             lr = config.schedule.lr(config.optimizer.lr, step, total, config.epochs)
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = lr
             images = images.contiguous(memory_format=torch.channels_last)
-            losses.append(self.objective.step(self.model, images, labels, self.optimizers, self.fabric.backward))
+            # Gradients are averaged over processes, so a process counts by its share of the batch.
+            share = len(labels) * self.fabric.world_size / size
+
+            def backward(loss: Tensor, *, retain_graph: bool = False, share: float = share) -> None:
+                self.fabric.backward(loss if share == 1 else loss * share, retain_graph=retain_graph)
+
+            losses.append(self.objective.step(self.model, images, labels, self.optimizers, backward) * share)
             if len(losses) == CHECK_EVERY or number + 1 == total:
                 mean += self._check(losses, step) / total
                 losses.clear()
@@ -159,28 +172,36 @@ class Trainer:
                 raise Interrupted(self.folder)
         return mean
 
-    def _share(self, batches: Batches, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        return batches.train(self.config.seed, epoch, rank=self.fabric.global_rank, world=self.fabric.world_size)
-
     def _check(self, losses: list[Tensor], step: int) -> float:
         """Return the sum of the losses; a NaN or inf ends the run."""
-        values = torch.stack(losses).float().cpu()
+        together: Any = self.fabric.all_reduce(torch.stack(losses).float(), reduce_op="mean")
+        values: Tensor = together.cpu()
         wrong = (~values.isfinite()).nonzero()
         if len(wrong):
             first = step - len(losses) + 1 + int(wrong[0])
-            kept = f"the state after epoch {len(self.history)} is kept" if self.history else "no epoch was finished"
-            raise EvenhandError(
-                f"The loss became {values[int(wrong[0])].item()} at step {first}; {kept}; try a lower learning rate "
-                f"(--set optimizer.lr={self.config.optimizer.lr / 10:g}) or --precision float32."
-            )
+            raise self._diverged(f"The loss became {values[int(wrong[0])].item()} at step {first}")
         return float(values.sum())
+
+    def _check_weights(self, epoch: int) -> None:
+        """Refuse weights that the last step of an epoch broke: no loss has seen them, and they must not be kept."""
+        finite = torch.stack([tensor.isfinite().all() for tensor in self.model.state_dict().values()]).all()
+        together: Any = self.fabric.all_reduce(finite.float(), reduce_op="mean")
+        if together < 1:
+            raise self._diverged(f"The weights became NaN or infinite at the last step of epoch {epoch}")
+
+    def _diverged(self, what: str) -> EvenhandError:
+        kept = f"the state after epoch {len(self.history)} is kept" if self.history else "no epoch was finished"
+        lower = self.config.optimizer.lr / 10
+        return EvenhandError(
+            f"{what}; {kept}; try a lower learning rate (--set optimizer.lr={lower:g}) or --precision float32."
+        )
 
     @torch.no_grad()
     def predict(self, batches: Batches) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float16]]:
         """Return logits (n, K), labels (n,) and features (n, F) of all rows in their order, each row exactly once."""
         self.model.eval()
         parts = []
-        for images, labels, _ in batches.test(rank=self.fabric.global_rank, world=self.fabric.world_size):
+        for images, labels, _ in batches.test():
             images = images.contiguous(memory_format=torch.channels_last)
             logits, features = self.model(images, with_features=True)
             parts.append((logits.float(), labels, features.half()))
@@ -206,6 +227,8 @@ class Trainer:
         confusion = confusion_matrix(labels, predicted, logits.shape[1])
         row = {f"{name}_accuracy": accuracy(confusion), f"{name}_balanced_accuracy": balanced_accuracy(confusion)}
         if name == "val":
+            if not np.isfinite(logits).all():
+                raise self._diverged(f"Validation logits became NaN or infinite in epoch {len(self.history) + 1}")
             entropy = complement_entropy(torch.from_numpy(logits), torch.from_numpy(labels), reduction="none").numpy()
             for kind, chosen in (("right", predicted == labels), ("wrong", predicted != labels)):
                 row[f"val_complement_entropy_{kind}"] = float(entropy[chosen].mean()) if chosen.any() else math.nan

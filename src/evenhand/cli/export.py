@@ -1,0 +1,27 @@
+"""`evenhand export`: a trained model for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a file of weights.")],
+    onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
+) -> None:
+    """Write a trained model as ONNX, checked against torch on test images of each class.
+
+    The graph takes normalised float images (N, C, S, S) with any N and returns logits (N, K). Class names, image size,
+    crop, mean and deviation stand in the file's metadata.
+    """
+    from evenhand.training.exporting import export_onnx
+
+    check = export_onnx(run, onnx)
+    worst = max(check.differences, key=lambda name: check.differences[name])
+    images = "test images" if check.real else "images of noise (the run's own are not at hand)"
+    classes = f"{len(check.differences)} {'class' if len(check.differences) == 1 else 'classes'}"
+    typer.echo(
+        f"{onnx}: on {check.images} {images} of {classes}, its logits differ from torch's by at most "
+        f"{check.largest:.2g} (class {worst!r})"
+    )

@@ -1,0 +1,143 @@
+"""`evenhand predict`: files in, a table of classes and probabilities out, however many files."""
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_LISTED = 5
+"""Classes in a row."""
+STDIN = "-"
+
+Top: TypeAlias = list[tuple[str, float]]
+Write: TypeAlias = Callable[[str, Top], object]
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a file of weights.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATHS...", help="Images, folders of images, or - for a list on stdin.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write to this file, whole or not at all; else to stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line instead of CSV.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the network together.")] = 64,
+) -> None:
+    """Say which classes images belong to, with the five most probable of each."""
+    from evenhand.core.errors import EvenhandError
+    from evenhand.training.using import load
+
+    lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
+    if lost:
+        raise EvenhandError(f"There is no file or folder {lost[0]}.")
+    model = load(run)
+    listed = min(MOST_LISTED, len(model.class_names))
+    done, bad = 0, 0
+    with _output(out) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
+        write: Write | None = None  # no heading before the first answer
+        for answer in model.stream(find_images(paths), batch_size, skip_bad=skip_bad):
+            write = write or (_json_writer(target) if as_json else _csv_writer(target, listed))
+            for item, row in zip(answer.items, answer.probabilities, strict=True):
+                write(_printable(str(item)), _top(model.class_names, row, listed))
+            for item, reason in answer.bad:
+                typer.echo(f"evenhand: left out {_printable(str(item))}: {reason}", err=True)
+            done, bad = done + len(answer.items), bad + len(answer.bad)
+            count(len(answer.items) + len(answer.bad))
+        if not done:
+            named = "the list on stdin" if paths == [STDIN] else ", ".join(paths)
+            raise EvenhandError(f"None of the {bad} images can be read." if bad else f"There are no images in {named}.")
+
+
+def find_images(paths: Iterable[str]) -> Iterator[str]:
+    """Yield files one by one: those named, those in folders and below whose endings are images', those listed on stdin.
+
+    Hidden files and folders are left out, and links to folders are not followed.
+    """
+    for path in paths:
+        if path == STDIN:
+            lines = (os.fsdecode(line).rstrip("\r\n") for line in sys.stdin.buffer)
+            yield from find_images(line for line in lines if line and line != STDIN)
+        elif os.path.isdir(path):
+            yield from _in_folder(path)
+        else:
+            yield path
+
+
+def _in_folder(folder: str) -> Iterator[str]:
+    from evenhand.core.errors import EvenhandError
+    from evenhand.data.folders import IMAGE_SUFFIXES
+
+    def refuse(error: OSError) -> None:
+        raise EvenhandError(f"Cannot read {error.filename}: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+                yield os.path.join(place, name)
+
+
+def _top(class_names: tuple[str, ...], row: "NDArray[np.float32]", listed: int) -> Top:
+    """Return the most probable classes, best first; of equal ones the first."""
+    order = (-row).argsort(kind="stable")[:listed]
+    return [(class_names[k], float(f"{row[k]:.6g}")) for k in order]
+
+
+def _csv_writer(target: IO[str], listed: int) -> Write:
+    rows = csv.writer(target, lineterminator="\n")
+    heading = ["file", "class", "probability"]
+    for place in range(2, listed + 1):
+        heading += [f"class_{place}", f"probability_{place}"]
+    rows.writerow(heading)
+    return lambda file, top: rows.writerow([file, *(field for pair in top for field in pair)])
+
+
+def _json_writer(target: IO[str]) -> Write:
+    def write(file: str, top: Top) -> None:
+        listed = [{"class": name, "probability": probability} for name, probability in top]
+        target.write(json.dumps({"file": file, **listed[0], "top": listed}, ensure_ascii=False) + "\n")
+
+    return write
+
+
+def _printable(name: str) -> str:
+    r"""Return a name that can be written down: bytes that are no UTF-8 become \udcXX."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[IO[str]]:
+    """Open where the rows go, in UTF-8; a file gets its name when all is written."""
+    from evenhand.core.files import replacing
+
+    if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        yield sys.stdout
+        return
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+@contextmanager
+def _counting(*, hidden: bool) -> Iterator[Callable[[int], None]]:
+    """Count images on stderr, in a terminal only; yields what is told how many more are done."""
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.completed:,.0f} images"), TimeElapsedColumn()
+    hidden = hidden or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("predicting", total=None)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,210 @@
+"""`evenhand train` as a person types it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evenhand.cli import main
+from evenhand.cli.progress import Shown, watching
+from evenhand.training.checkpoint import load_state
+from evenhand.training.config import make_config
+from evenhand.training.run import RunFolder
+
+FAST = ("--imbalance", "exp:20", "--precision", "float32")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs go to runs/ of the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: str) -> tuple[int, str, str]:
+    """Return exit code, stdout and stderr of a command."""
+    monkeypatch.setattr(sys, "argv", ["evenhand", "train", *args])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    code = ended.value.code
+    return (code if isinstance(code, int) else 0), out, err
+
+
+def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
+    """A process of its own, so that whatever libraries print by themselves is seen too."""
+    done = subprocess.run(
+        [sys.executable, "-m", "evenhand", "train", "digits", "--epochs", "2", *FAST],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    pattern = r"epoch {}/2  loss \d\.\d{{3}}  balanced accuracy \d+\.\d%  [\d,]+ images/s  [\d,]+ s left"
+    assert len(lines) == 2, done.stderr
+    for number, line in enumerate(lines, start=1):
+        assert re.fullmatch(pattern.format(number), line), line
+    assert "\x1b" not in done.stdout + done.stderr
+    folder = Path("runs") / "digits_exp-20_cce_resnet8_seed0"
+    assert done.stdout.splitlines()[-1] == f"run: {folder}"
+    summary = RunFolder(tmp_path / folder).summary()
+    assert f"cce on digits: balanced accuracy {summary['balanced_accuracy']:.1%} [" in done.stdout
+    assert "worst class" in done.stdout
+    first = (tmp_path / folder / "config.yaml").read_text().splitlines()[0]
+    assert first == "# evenhand train digits --epochs 2 --imbalance exp:20 --precision float32"
+
+
+def test_names_of_folders(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--objective", "focal:gamma=1", "--epochs", "1", "--quiet", *FAST)
+    for _ in range(2):
+        assert run(capsys, monkeypatch, *options) == (0, "", "")  # quiet: nothing at all
+    names = sorted(path.name for path in Path("runs").iterdir())
+    assert names == [f"digits_exp-20_focal-gamma1_resnet8_seed0{number}" for number in ("", "_2")]
+
+
+def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "--epochs", "2", "--json", "--track-test", "--out", "mine", *FAST)
+    assert (code, err) == (0, "")
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    first, second, summary = (json.loads(line, parse_constant=refuse) for line in out.splitlines())
+    assert (first["epoch"], second["epoch"]) == (1, 2)
+    assert {"train_loss", "val_balanced_accuracy", "test_balanced_accuracy"} <= set(first)
+    assert summary == RunFolder(Path("mine")).summary()
+
+
+def test_json_has_null_for_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Shown(make_config(), quiet=False, as_json=True)
+    shown.epoch({"epoch": 1, "train_loss": 0.5, "images_per_second": 2.0, "val_complement_entropy_wrong": float("nan")})
+    assert json.loads(capsys.readouterr().out)["val_complement_entropy_wrong"] is None
+
+
+def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own.yaml").write_text("epochs: 9\nseed: 5\nbatch_size: 32\noptimizer: {lr: 0.2}\n")
+    options = ["--config", "own.yaml", "--epochs", "1", "--set", "optimizer.lr=0.04", "--set", "seed=6", "--seed", "7"]
+    options += ["--no-flip", "--select", "last", "--model", "resnet8", "--out", "mine", "--quiet", *FAST]
+    assert run(capsys, monkeypatch, "digits", "--recipe", "paper", *options)[0] == 0
+    config = yaml.safe_load(Path("mine/config.yaml").read_text())
+    assert (config["epochs"], config["seed"], config["batch_size"], config["optimizer"]["lr"]) == (1, 6, 32, 0.04)
+    assert config["schedule"]["milestones"] == [60, 120, 160]
+    assert (config["augmentation"]["flip"], config["select"]) == (False, "last")
+    assert not Path("mine/weights/best.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--model", "resnet9"], "'resnet9'"),
+        (["--objective", "ccee"], "There is no objective 'ccee'; there are ce, erm, focal, cce, cot."),
+        (["--objective", "cce:gamma=big"], "The gamma of cce must be a number, got 'big'."),
+        (["--recipe", "papr"], "There is no recipe 'papr'; there are small, paper, road-marking."),
+        (["--set", "optimizer.lrr=0.1"], "Unknown setting 'optimizer.lrr'; the nearest known one is 'optimizer.lr'."),
+        (["--set", "lr"], "A setting is KEY=VALUE, such as optimizer.lr=0.05, got 'lr'."),
+        (["--select", "nonsense"], "select cannot be 'nonsense': input should be 'best' or 'last'."),
+        (["--epochs", "0"], "epochs cannot be 0: "),
+        (["--imbalance", "exp:lots"], "'exp:lots'"),
+        (["--precision", "int4"], "compute.precision cannot be 'int4': "),
+        (["--devices", "some"], "compute.devices cannot be 'some': "),
+        (["--stem", "big"], "model.stem cannot be 'big': "),
+        (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml: No such file or directory."),
+        (["--resume", "nowhere"], "nowhere is no run: it has no config.yaml."),
+        (["digits", "--resume", "nowhere"], "--resume takes everything from nowhere; give no source"),
+        (["--resume", "nowhere", "--epochs", "5"], "--resume takes everything from nowhere; give no source"),
+        (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes everything from nowhere; give no source"),
+        (["--resume", "nowhere", "--recipe", "paper"], "--resume takes everything from nowhere; give no source"),
+        (["--resume", "nowhere", "--out", "mine"], "--resume takes everything from nowhere; give no source"),
+        (["no-such-place"], "no-such-place"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *options)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.startswith("evenhand: ")
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("digits", "--epochs", "1", "--out", "mine", *FAST)
+    _, first, _ = run(capsys, monkeypatch, *options)
+    code, out, err = run(capsys, monkeypatch, *options)
+    assert (code, out) == (2, "")
+    assert err == "evenhand: mine holds a run; continue it with --resume mine, or choose another with --out.\n"
+    code, again, err = run(capsys, monkeypatch, "--resume", "mine")
+    assert (code, err) == (0, "")
+    assert again == first  # a finished run is only shown
+
+
+def signalled(number: int, folder: Path) -> None:
+    """A run that only waits for a signal."""
+    with watching(make_config(), folder, quiet=True, as_json=False):
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_before_training_began(capsys: pytest.CaptureFixture[str], number: int, code: int) -> None:
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.raises(SystemExit) as ended:
+        signalled(number, Path("a run"))
+    assert ended.value.code == code
+    assert capsys.readouterr().err == "evenhand: stopped before training began; nothing is kept\n"
+    assert {each: signal.getsignal(each) for each in before} == before
+
+
+def test_resume_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("")
+    with pytest.raises(SystemExit):
+        signalled(signal.SIGINT, folder)
+    assert capsys.readouterr().err == f"evenhand: stopped; continue with evenhand train --resume '{folder}'\n"
+
+
+def test_terminated_from_outside_and_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evenhand", "train", "--epochs", "1000", "--out", "long", *FAST],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert process.stderr.readline().startswith("epoch 1/1000")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143
+    assert err.splitlines()[-1] == "evenhand: stopped; continue with evenhand train --resume long"
+    assert "Traceback" not in err
+    done = load_state(Path("long/state/state.pt"))["epoch"]
+    assert 1 <= done < 1000
+
+    def interrupt(_: Shown, row: dict[str, float]) -> None:
+        assert row["epoch"] == done + 1
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Shown, "epoch", interrupt)
+    code, _, err = run(capsys, monkeypatch, "--resume", "long")
+    assert (code, err) == (130, "evenhand: stopped; continue with evenhand train --resume long\n")
+    assert load_state(Path("long/state/state.pt"))["epoch"] == done + 1

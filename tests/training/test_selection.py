@@ -1,0 +1,128 @@
+"""Selection never sees the test set."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.metrics.predictions import load_predictions
+from evenhand.training.checkpoint import load_state, load_weights
+from evenhand.training.config import Config
+from evenhand.training.history import read_history
+from evenhand.training.run import train_run
+from evenhand.training.trainer import Row, Trainer, Watch
+from tests.training.runs import files_of, tiny, untimed_history, untimed_summary
+
+
+def write_digits(path: Path, *, spoiled: bool) -> str:
+    """Digits as a file with a test set of its own: the true one, or noise under wrong labels."""
+    table = load_source("digits")
+    images, labels = table.pixels.images, table.labels
+    test_images, test_labels = images[600:800], labels[600:800]
+    if spoiled:
+        test_images = np.random.default_rng(0).integers(0, 255, test_images.shape, dtype=np.uint8)
+        test_labels = (test_labels + 3) % 10
+    path.parent.mkdir()
+    np.savez(
+        path, train_images=images[:600], train_labels=labels[:600], test_images=test_images, test_labels=test_labels
+    )
+    return str(path)
+
+
+def with_source(source: str, **flags: object) -> Config:
+    return tiny(data__source=source, data__imbalance="none", augmentation__flip=False, epochs=6, **flags)
+
+
+def test_another_test_set_changes_nothing_but_the_judgement(tmp_path: Path) -> None:
+    true = write_digits(tmp_path / "true" / "set.npz", spoiled=False)
+    spoiled = write_digits(tmp_path / "spoiled" / "set.npz", spoiled=True)
+    seen = train_run(with_source(true, track_test=True), tmp_path / "seen").path
+    other = train_run(with_source(spoiled, track_test=True), tmp_path / "other").path
+    unseen = train_run(with_source(true), tmp_path / "unseen").path
+
+    for name in ("weights/best.safetensors", "weights/last.safetensors"):
+        assert len({(run / name).read_bytes() for run in (seen, other, unseen)}) == 1, name
+    histories = [untimed_history(run) for run in (seen, other, unseen)]
+    without_test = [
+        [{key: value for key, value in row.items() if not key.startswith("test_")} for row in rows]
+        for rows in histories
+    ]
+    assert without_test[0] == without_test[1] == without_test[2] == histories[2]
+    selected = [untimed_summary(run)["selected"] for run in (seen, other, unseen)]
+    assert selected[0] == selected[1] == selected[2]
+
+    # It was noticed, though: by the columns that nobody selects by, and by the judgement.
+    tested = [[float(row["test_balanced_accuracy"]) for row in rows] for rows in histories[:2]]
+    assert tested[0] != tested[1]
+    assert max(tested[0]) > 0.5 > max(tested[1])
+    assert (seen / "predictions.npz").read_bytes() == (unseen / "predictions.npz").read_bytes()
+    assert untimed_summary(seen)["balanced_accuracy"] > 0.5 > untimed_summary(other)["balanced_accuracy"]
+
+
+def test_best_weights_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The middle of a run is best here, by scores that are made up; of equal ones the first counts."""
+    balanced, plain = iter([0.2, 0.6, 0.6, 0.4]), iter([0.1, 0.3, 0.2, 0.9])
+    monkeypatch.setattr(
+        Trainer, "_judge", lambda *_: {"val_accuracy": next(plain), "val_balanced_accuracy": next(balanced)}
+    )
+    folder, kept = tmp_path / "run", []
+
+    class Keep(Watch):
+        def epoch(self, row: Row) -> None:
+            assert row["epoch"] == len(kept) + 1
+            kept.append(load_state(folder / "state" / "state.pt")["model"])
+
+    train_run(tiny(epochs=4), folder, watch=Keep())
+    chosen = {"rule": "best", "epoch": 2, "val_balanced_accuracy": 0.6, "epoch_by_accuracy": 4}
+    assert untimed_summary(folder)["selected"] == chosen
+    for name, epoch in (("best", 2), ("last", 4)):
+        weights, _ = load_weights(folder / "weights" / f"{name}.safetensors")
+        assert all(torch.equal(weights[key], value) for key, value in kept[epoch - 1].items()), name
+    assert not torch.equal(kept[1]["network.head.weight"], kept[2]["network.head.weight"])
+
+
+def test_tracked_test_columns_are_the_judgement_of_each_epoch(tmp_path: Path) -> None:
+    run = train_run(tiny(track_test=True, epochs=2), tmp_path / "run").path
+    summary = untimed_summary(run)
+    row = read_history(run / "history.csv")[summary["selected"]["epoch"] - 1]
+    assert row["test_balanced_accuracy"] == summary["balanced_accuracy"]
+    assert row["test_accuracy"] == summary["accuracy"]
+
+
+def test_last_trains_on_everything_and_keeps_the_last_epoch(tmp_path: Path, whole: Path) -> None:
+    run = train_run(tiny(select="last"), tmp_path / "run").path
+    splits = json.loads((run / "splits.json").read_text())
+    before = json.loads((whole / "splits.json").read_text())
+    assert splits["val"] == []
+    assert sorted(splits["train"]) == sorted(before["train"] + before["val"])
+    assert splits["test"] == before["test"]
+    assert files_of(run) == files_of(whole) - {"weights/best.safetensors"}
+    assert not any(key.startswith("val_") for key in read_history(run / "history.csv")[0])
+    assert untimed_summary(run)["selected"] == {"rule": "last", "epoch": 3}
+    predictions = load_predictions(run / "predictions.npz")
+    assert predictions.train_counts.tolist() == load_predictions(whole / "predictions.npz").train_counts.tolist()
+
+
+@pytest.mark.parametrize("share", ["0", "0.1"])
+def test_nothing_to_select_by_is_one_sentence(tmp_path: Path, share: str) -> None:
+    source = write_digits(tmp_path / "few" / "set.npz", spoiled=False)
+    if share != "0":
+        table = load_source("digits")
+        first = np.concatenate([np.flatnonzero(table.labels == k)[:8] for k in range(10)])
+        train, test = first.reshape(10, 8)[:, :4].ravel(), first.reshape(10, 8)[:, 4:].ravel()
+        images = table.pixels.images
+        np.savez(
+            source,
+            train_images=images[train],
+            train_labels=table.labels[train],
+            test_images=images[test],
+            test_labels=table.labels[test],
+        )
+    config = tiny(f"data.val_fraction={share}", data__source=source, data__imbalance="none")
+    why = "data.val_fraction is 0" if share == "0" else "no class has 5 training images"
+    with pytest.raises(EvenhandError, match=f"no validation images to select by: {why}; use --select last"):
+        train_run(config, tmp_path / "run")
