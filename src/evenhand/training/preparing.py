@@ -16,6 +16,10 @@ from evenhand.data.table import SampleTable, Split
 from evenhand.training.config import Config
 
 
+PRETRAINED_SIZE = 224
+"""What ImageNet networks were trained on."""
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """All that a run needs of its data."""
@@ -45,7 +49,8 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     """
     data = config.data
     table = load_source(data.source, data_root=data.root)
-    images = open_images(table, image_size=data.image_size, skip_bad=data.skip_bad, progress=progress)
+    image_size = data.image_size or (PRETRAINED_SIZE if config.model.pretrained else None)
+    images = open_images(table, image_size=image_size, skip_bad=data.skip_bad, progress=progress)
     rows = images.readable()
     if images.bad:
         table = table.take(rows, note=f"Left out as unreadable: {len(images.bad)} of {len(table)} images.")

@@ -1,0 +1,173 @@
+"""What a training step costs, and where the time of an epoch goes.
+
+    python benchmarks/training.py [--rounds 30] [--threads 2] [--data-root FOLDER]
+
+1. Step time of each objective beside `ce`, and of COT (algorithm 1, with one and two forward passes) beside `cce`
+   (algorithm 2), for which the paper reports a factor of 1.7; `resnet8`, 28x28, batch 128.
+2. The share of the loss in a step of `resnet34` at 32x32.
+3. Images a second of the trainer beside a plain loop (`torchvision.datasets.FashionMNIST`, PIL transforms, DataLoader,
+   float32, channels first) on Fashion-MNIST exp:100 with `resnet8`, batch 128, and what each cause adds.
+
+All are ratios within one process: the variants take turns, and the median over the rounds is printed.
+"""
+
+import argparse
+import gzip
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import SGD
+
+from evenhand.data.batches import Batches, make_view
+from evenhand.data.images import open_images
+from evenhand.data.imbalance import Imbalance
+from evenhand.data.sources import find_data_root, load_source
+from evenhand.data.splits import make_splits
+from evenhand.losses.functional import complement_cross_entropy
+from evenhand.models.build import build_model
+from evenhand.training.objectives import build_objective
+
+
+def take_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each variant."""
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for turn in range(rounds + 3):
+        for name, work in variants.items():
+            start = time.perf_counter()
+            work()
+            if turn >= 3:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def stepper(objective: str, images: Tensor, labels: Tensor, precision: torch.dtype) -> Callable[[], None]:
+    """Return a function that takes one training step of `resnet8` on the same batch."""
+    torch.manual_seed(0)
+    model = build_model("resnet8", num_classes=10, channels=1, image_size=28).to(memory_format=torch.channels_last)
+    chosen = build_objective(objective, 10)
+    optimizers = [SGD(model.parameters(), lr=0.01, momentum=0.9) for _ in range(chosen.num_optimizers)]
+
+    def forward(batch: Tensor) -> Tensor:
+        with torch.autocast("cpu", precision) if precision != torch.float32 else nullcontext():
+            logits: Tensor = model(batch)
+        return logits.float()
+
+    def backward(loss: Tensor, **options: bool) -> None:
+        loss.backward(**options)
+
+    return lambda: chosen.step(forward, images, labels, optimizers, backward) and None
+
+
+def step_times(rounds: int) -> None:
+    """Compare the objectives."""
+    images = torch.randn(128, 1, 28, 28).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(10, (128,))
+    for precision in (torch.float32, torch.bfloat16):
+        names = ("ce", "focal", "cce", "cot:forwards=1", "cot")
+        times = take_turns({name: stepper(name, images, labels, precision) for name in names}, rounds)
+        beside_ce = ", ".join(f"{name} {times[name] / times['ce']:.3f}" for name in names[1:])
+        print(
+            f"resnet8, 28x28, batch 128, {precision}: step {times['ce'] * 1e3:.1f} ms with ce; times that: {beside_ce}"
+        )
+        one, two = (times[name] / times["cce"] for name in ("cot:forwards=1", "cot"))
+        print(f"  algorithm 1 beside algorithm 2 (paper: 1.7): {one:.2f} as printed, {two:.2f} with two forward passes")
+
+
+def loss_share(rounds: int) -> None:
+    """Compare the loss with the step around it."""
+    model = build_model("resnet34", num_classes=10, image_size=32)
+    images, labels = torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
+    logits = torch.randn(32, 10, requires_grad=True)
+
+    def step() -> None:
+        complement_cross_entropy(model(images), labels).backward()
+
+    def loss() -> None:
+        complement_cross_entropy(logits, labels).backward()
+
+    times = take_turns({"step": step, "loss": loss}, max(rounds // 10, 3))
+    print(f"resnet34, 32x32, batch 32: the loss is {times['loss'] / times['step']:.3%} of forward and backward")
+
+
+def unpack(packed: Path, target: Path) -> None:
+    """Put the four files of Fashion-MNIST where torchvision wants them, without writing into the data root."""
+    target.mkdir(parents=True)
+    for path in packed.glob("*.gz"):
+        (target / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+
+
+def against_a_plain_loop(rounds: int, root: str | None) -> None:
+    """Compare images a second, turning on one thing after another."""
+    from torch.utils.data import DataLoader, Subset
+    from torchvision import transforms
+    from torchvision.datasets import FashionMNIST
+
+    table = load_source("fashion-mnist", data_root=root)
+    splits = make_splits(table, imbalance=Imbalance.parse("exp:100"), val_fraction=0)
+    images = open_images(table)
+    view = make_view(table, images, splits.train)
+    steps = 12
+    mean, std = view.mean[0], view.std[0]
+    augment = [transforms.RandomCrop(28, padding=4), transforms.RandomHorizontalFlip()]
+    usual = transforms.Compose([*augment, transforms.ToTensor(), transforms.Normalize((mean,), (std,))])
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(find_data_root(root) / "FashionMNIST" / "raw", Path(folder) / "FashionMNIST" / "raw")
+        plain = Subset(FashionMNIST(folder, train=True, transform=usual), splits.train.tolist())
+
+    def run(ours: bool, channels_last: bool, precision: torch.dtype) -> Callable[[], None]:
+        torch.manual_seed(0)
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        model = build_model("resnet8", num_classes=10, channels=1, image_size=28).to(memory_format=layout)
+        optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+        batches = Batches(images, table.labels, splits.train, view, 128)
+
+        def work() -> None:
+            source = batches.train(0, 0) if ours else DataLoader(plain, 128, shuffle=True)
+            for number, (pixels, labels, *_) in enumerate(source):
+                if number == steps:
+                    break
+                pixels = pixels.contiguous(memory_format=layout)
+                with torch.autocast("cpu", precision) if precision != torch.float32 else nullcontext():
+                    logits = model(pixels)
+                loss = (complement_cross_entropy if ours else F.cross_entropy)(logits.float(), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        return work
+
+    variants = {
+        "plain loop": run(False, False, torch.float32),
+        "+ batches of evenhand, cce": run(True, False, torch.float32),
+        "+ channels last": run(True, True, torch.float32),
+        "+ bfloat16": run(True, True, torch.bfloat16),
+    }
+    times = take_turns(variants, max(rounds // 6, 3))
+    base = times["plain loop"]
+    for name, seconds in times.items():
+        print(f"  {name:28} {steps * 128 / seconds:8,.0f} images/s  {base / seconds:.2f}x")
+
+
+def main() -> None:
+    """Run all parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--data-root", default=None)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    step_times(args.rounds)
+    loss_share(args.rounds)
+    print("resnet8, Fashion-MNIST exp:100, batch 128:")
+    against_a_plain_loop(args.rounds, args.data_root)
+
+
+if __name__ == "__main__":
+    main()
