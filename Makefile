@@ -7,7 +7,9 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 .PHONY: demo test test-all lint format clean
 
-# A look at imbalanced digits, then the same small network trained with cross entropy and with CCE.
+# A look at imbalanced digits, then the same small network trained with cross entropy and with CCE. Images of 8x8 pixels
+# leave nothing for a second thread to do, and on a busy machine it would only wait.
+demo: export OMP_NUM_THREADS = 1
 demo: .venv/.package
 	$(BIN)/evenhand inspect digits --imbalance exp:20
 	@rm -rf runs/demo-ce runs/demo-cce

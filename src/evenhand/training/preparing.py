@@ -15,7 +15,6 @@ from evenhand.data.splits import Splits, drop_small_classes, make_splits
 from evenhand.data.table import SampleTable, Split
 from evenhand.training.config import Config
 
-
 PRETRAINED_SIZE = 224
 """What ImageNet networks were trained on."""
 
