@@ -20,7 +20,8 @@ def photographs() -> Tensor:
     """Cut two photographs, shrunk to a quarter, into squares, (16, 3, 32, 32)."""
     squares = []
     for photo in load_sample_images().images:
-        small = F.interpolate(torch.from_numpy(np.array(photo)).permute(2, 0, 1)[None].float(), scale_factor=0.25, mode="area")[0]
+        whole = torch.from_numpy(np.array(photo)).permute(2, 0, 1)[None].float()
+        small = F.interpolate(whole, scale_factor=0.25, mode="area")[0]
         grid = small.unfold(1, 32, 32).unfold(2, 32, 32).permute(1, 2, 0, 3, 4).flatten(0, 1)
         squares.append(grid[-8:])  # the upper ones show sky, one like the other
     images = torch.cat(squares)
