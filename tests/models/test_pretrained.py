@@ -90,7 +90,7 @@ def test_other_channels_repeat_the_kernel_and_keep_its_size(checkpoints):
 def test_small_images_keep_the_imagenet_stem(checkpoints):
     save_random_weights("squeezenet", checkpoints)
     assert build_model("squeezenet", num_classes=4, image_size=32, pretrained=True).stem == "imagenet"
-    with pytest.raises(EvenhandError, match="imagenet stem takes images of 17 px or more, got 16"):
+    with pytest.raises(EvenhandError, match="imagenet stem takes images of 17 px or more, got 16; enlarge"):
         build_model("squeezenet", num_classes=4, image_size=16, pretrained=True)
 
 

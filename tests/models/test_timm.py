@@ -52,7 +52,7 @@ def test_a_step_reaches_every_weight():
         ("timm:qqqqqqqq", "timm.list_models"),
         ("timm:resnet18.nosuchtag", "timm cannot build 'resnet18.nosuchtag'"),
         ("timm:local-dir:/nowhere", "timm cannot build 'local-dir:/nowhere'"),
-        ("timm:test_vit", "does not take 3 x 32 x 32 images"),
+        ("timm:vit_tiny_patch16_224", "does not take 3 x 32 x 32 images"),
     ],
 )
 def test_one_sentence(name, message):

@@ -12,7 +12,15 @@ width 16 with 0.46 million weights, and width 64 with 7.4 million, here `resnet3
 
 
 def build_cifar(request: Request) -> Classifier:
-    """Build one of `BLOCKS_AND_WIDTH`; they have the small stem only, and no weights trained on ImageNet exist."""
+    """Build one of `BLOCKS_AND_WIDTH`; they have the small stem only, and no weights trained on ImageNet exist.
+
+    Example:
+        >>> from evenhand.models.cifar import build_cifar
+        >>> from evenhand.models.classifier import Request
+        >>> request = Request("resnet32", num_classes=5, channels=1, image_size=28, stem="auto", pretrained=False)
+        >>> build_cifar(request).num_features
+        64
+    """
     if request.pretrained:
         raise EvenhandError(f"There are no pretrained weights for {request.name}; choose a network of torchvision.")
     if request.stem == "imagenet":

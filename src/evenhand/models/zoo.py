@@ -82,6 +82,13 @@ def build_torchvision(request: Request) -> Classifier:
 
     The small stem is a 3 x 3 convolution with stride 1 and no max-pooling behind it. Pretrained are all weights but
     those of the last layer; see `fit_channels` for images without three channels.
+
+    Example:
+        >>> from evenhand.models.classifier import Request
+        >>> from evenhand.models.zoo import build_torchvision
+        >>> request = Request("squeezenet", num_classes=5, channels=1, image_size=224, stem="auto", pretrained=False)
+        >>> build_torchvision(request).stem
+        'imagenet'
     """
     original, family = ZOO[request.name]
     stem = _choose_stem(request, family)
@@ -135,9 +142,10 @@ def _choose_stem(request: Request, family: Family) -> Literal["small", "imagenet
         stem = "small" if request.image_size <= SMALL_UP_TO and not request.pretrained else "imagenet"
     smallest = family.smallest[stem == "imagenet"]
     if request.image_size < smallest:
+        way_out = "enlarge them" if stem == "small" or request.pretrained else "choose the small stem"
         raise EvenhandError(
             f"{request.name} with the {stem} stem takes images of {smallest} px or more, got {request.image_size}; "
-            f"{'choose the small stem' if stem == 'imagenet' else 'enlarge them'} or another network."
+            f"{way_out} or another network."
         )
     return stem
 
