@@ -172,3 +172,19 @@ def test_splits_are_written_down(tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_text("{")
     with pytest.raises(EvenhandError, match="Cannot read the splits"):
         read_splits(tmp_path / "splits.json", table)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"), [("none", [50, 50, 50, 50]), ("exp:8", [50, 25, 12, 6]), ("step:5", [50, 50, 10, 10])]
+)
+def test_a_fraction_keeps_the_ratio(spec: str, expected: list[int]) -> None:
+    table = table_of([250] * 4)
+    splits = make_splits(table, imbalance=Imbalance.parse(spec), fraction=0.25)
+    assert splits.counts.tolist() == expected
+    assert (table.counts(splits.test) == 50).all()
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5])
+def test_a_senseless_fraction_is_refused(fraction: float) -> None:
+    with pytest.raises(EvenhandError, match="above 0 and at most 1"):
+        make_splits(table_of([9, 9]), fraction=fraction)

@@ -72,7 +72,7 @@ class Imbalance:
         kept = num_classes // 2 if self.kind == "step" else num_classes
         return np.array([most] * kept + [int(most / self.ratio)] * (num_classes - kept))
 
-    def counts(self, available: Counts, order: Counts, class_names: Sequence[str]) -> Counts:
+    def counts(self, available: Counts, order: Counts, class_names: Sequence[str], *, fraction: float = 1.0) -> Counts:
         """Return how many images each class keeps, (K,), of those available.
 
         The largest class keeps as many as leave every other class enough for the profile. A profile that would leave
@@ -82,14 +82,22 @@ class Imbalance:
             available: training images of each class, (K,).
             order: the classes from the largest to be to the smallest, (K,).
             class_names: to name the class that would be left empty.
+            fraction: of what the largest class could keep; the ratio stays. With `none`: of every class.
+
+        Example:
+            >>> import numpy as np
+            >>> from evenhand.data.imbalance import Imbalance
+            >>> Imbalance("exp", 100).counts(np.array([6000] * 3), np.arange(3), "abc", fraction=0.25)
+            array([1500,  150,   15])
         """
         if self.kind == "none":
-            return available
+            return available if fraction == 1 else np.maximum((available * fraction).astype(np.int64), 1)
         low, high = 0, int(available[order[0]])
         while low < high:
             middle = (low + high + 1) // 2
             fits = (self.profile(middle, len(order)) <= available[order]).all()
             low, high = (middle, high) if fits else (low, middle - 1)
+        low = int(low * fraction)
         kept = np.empty_like(available)
         kept[order] = self.profile(low, len(order))
         if (kept == 0).any():

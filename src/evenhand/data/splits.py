@@ -37,6 +37,7 @@ def make_splits(
     *,
     imbalance: Imbalance | None = None,
     order: str = "identity",
+    fraction: float = 1.0,
     seed: int = 0,
     split_seed: int = 0,
     test_fraction: float = 0.2,
@@ -51,6 +52,7 @@ def make_splits(
         table: the samples.
         imbalance: what the training set is made to look like; the test set never changes.
         order: which classes keep most, see :func:`evenhand.data.imbalance.class_order`.
+        fraction: how much of what it could keep the largest class keeps, above 0; the imbalance ratio stays.
         seed: of the subset and of validation.
         split_seed: of the test set.
         test_fraction: share of each class for testing, at least one image of each.
@@ -70,9 +72,11 @@ def make_splits(
         >>> len(splits.test)
         359
     """
-    for name, fraction in (("test", test_fraction), ("validation", val_fraction)):
-        if not 0 <= fraction < 1 or (name == "test" and fraction == 0):
-            raise EvenhandError(f"The {name} share must be above 0 and below 1, got {fraction}.")
+    for name, share in (("test", test_fraction), ("validation", val_fraction)):
+        if not 0 <= share < 1 or (name == "test" and share == 0):
+            raise EvenhandError(f"The {name} share must be above 0 and below 1, got {share}.")
+    if not 0 < fraction <= 1:
+        raise EvenhandError(f"The fraction of images to keep must be above 0 and at most 1, got {fraction}.")
     small = [table.class_names[k] for k in _too_small(table)]
     if small:
         raise EvenhandError(
@@ -88,8 +92,10 @@ def make_splits(
     else:
         train, test = table.rows("train"), table.rows("test")
         own_val = table.rows("val") if (table.splits == "val").any() else None
-    if imbalance is not None and imbalance.kind != "none":
-        keep = imbalance.counts(table.counts(train), class_order(order, table.class_names, seed), table.class_names)
+    imbalance = imbalance or Imbalance()
+    if imbalance.kind != "none" or fraction < 1:
+        ordered = class_order(order, table.class_names, seed)
+        keep = imbalance.counts(table.counts(train), ordered, table.class_names, fraction=fraction)
         train = subset(table.labels, train, keep, seed)
     counts = table.counts(train)
     if own_val is not None:

@@ -28,6 +28,8 @@ class Data(_Section):
     root: str | None = None
     imbalance: str = "none"
     class_order: str = "identity"
+    fraction: float = Field(1.0, gt=0, le=1)
+    """Of the images that the largest class could keep; the imbalance ratio stays."""
     image_size: int | None = Field(None, ge=1)
     test_fraction: float = Field(0.2, gt=0, lt=1)
     val_fraction: float = Field(0.1, ge=0, lt=1)

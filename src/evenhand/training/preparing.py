@@ -61,6 +61,7 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
         table,
         imbalance=Imbalance.parse(data.imbalance),
         order=data.class_order,
+        fraction=data.fraction,
         seed=config.seed,
         split_seed=data.split_seed,
         test_fraction=data.test_fraction,
