@@ -7,18 +7,23 @@
 2. The share of the loss in a step of `resnet34` at 32x32.
 3. Images a second of the trainer beside a plain loop (`torchvision.datasets.FashionMNIST`, PIL transforms, DataLoader,
    float32, channels first) on Fashion-MNIST exp:100 with `resnet8`, batch 128, and what each cause adds.
+4. What the real trainer spends outside forward, backward and step in an epoch of the same, validation and saving apart,
+   and its memory after each epoch.
 
-All are ratios within one process: the variants take turns, and the median over the rounds is printed.
+All but the last are ratios within one process: the variants take turns, and the median over the rounds is printed.
 """
 
 import argparse
 import gzip
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +37,11 @@ from evenhand.data.sources import find_data_root, load_source
 from evenhand.data.splits import make_splits
 from evenhand.losses.functional import complement_cross_entropy
 from evenhand.models.build import build_model
-from evenhand.training.objectives import build_objective
+from evenhand.training.config import make_config
+from evenhand.training.objectives import Objective, build_objective
+from evenhand.training.preparing import prepare
+from evenhand.training.run import start_fabric
+from evenhand.training.trainer import Row, Trainer, Watch
 
 
 def take_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
@@ -155,6 +164,51 @@ def against_a_plain_loop(rounds: int, root: str | None) -> None:
         print(f"  {name:28} {steps * 128 / seconds:8,.0f} images/s  {base / seconds:.2f}x")
 
 
+@dataclass
+class Timed:
+    """An objective that notes how long its steps take."""
+
+    inner: Objective
+    seconds: float = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def step(self, *args: Any) -> Tensor:
+        """Take a step of the real objective."""
+        start = time.perf_counter()
+        loss = self.inner.step(*args)
+        self.seconds += time.perf_counter() - start
+        return loss
+
+
+class Told(Watch):
+    """Prints what an epoch spent where, and the memory."""
+
+    def __init__(self, timed: Timed) -> None:
+        self.timed = timed
+
+    def epoch(self, row: Row) -> None:
+        """Print a line."""
+        outside = 1 - self.timed.seconds / row["seconds"]
+        self.timed.seconds = 0
+        pages = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        print(
+            f"  epoch {row['epoch']}: {row['images_per_second']:,.0f} images/s, {outside:.1%} outside forward, backward"
+            f" and step; {pages / 2**20:,.0f} MiB held"
+        )
+
+
+def epoch_overhead(root: str | None, epochs: int = 6) -> None:
+    """Train for real, with a clock around the steps."""
+    flags = {"data__source": "fashion-mnist", "data__root": root, "data__imbalance": "exp:100"}
+    config = make_config(batch_size=128, epochs=epochs, **flags)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(config, Path(folder), prepare(config), start_fabric(config))
+        trainer.objective = Timed(trainer.objective)
+        trainer.train(0, Told(trainer.objective))
+
+
 def main() -> None:
     """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,6 +221,8 @@ def main() -> None:
     loss_share(args.rounds)
     print("resnet8, Fashion-MNIST exp:100, batch 128:")
     against_a_plain_loop(args.rounds, args.data_root)
+    print("The trainer on the same:")
+    epoch_overhead(args.data_root)
 
 
 if __name__ == "__main__":

@@ -333,6 +333,18 @@ def test_the_user_is_warned_of_mirrors(caplog: pytest.LogCaptureFixture) -> None
     assert len(caplog.records) == 1
 
 
+def test_mirroring_against_the_facts_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """The paper's recipe mirrors road markings: a left turn then shows a right turn."""
+    images = noise(4 * 8, 8).reshape(4, 8, 8, 3)
+    for names, told in ((("leftturn", "rightturn"), " (leftturn, rightturn);"), (("cat", "dog"), "or none;")):
+        caplog.clear()
+        table = array_table(images, names, flip=False)
+        with caplog.at_level(logging.WARNING, "evenhand"):
+            assert make_view(table, open_images(table), np.arange(4), flip=True).flip
+        (record,) = caplog.records
+        assert told in record.getMessage()
+
+
 def test_a_jpeg_streams_as_it_is_stored(tmp_path: Path) -> None:
     """Large files go through the same resizing on both ways."""
     files = {f"{i}.jpg": encode(noise(300, 200 + 9 * i, seed=i), "JPEG") for i in range(4)}

@@ -73,3 +73,16 @@ def test_what_devices_cannot_do_is_one_sentence(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_process_without_a_validation_image_waits_for_the_other(tmp_path: Path) -> None:
+    """Six images of one class and four of the other leave one for validation, and two for testing."""
+    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 1), np.uint8)
+    np.savez(tmp_path / "few.npz", train_images=images, train_labels=[0] * 6 + [1] * 4)
+    command = ["-m", "evenhand", "train", "few.npz", "--epochs", "2", "--set", "batch_size=7", "--out", "run"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, *command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(load_predictions(tmp_path / "run" / "predictions.npz")) == 2

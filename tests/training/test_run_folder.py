@@ -17,7 +17,7 @@ from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.metrics.summary import summarise
 from evenhand.training.checkpoint import load_classifier, load_state
-from evenhand.training.config import load_config
+from evenhand.training.config import load_config, make_config
 from evenhand.training.history import read_history, write_history
 from evenhand.training.preparing import prepare
 from evenhand.training.run import RunFolder, _write_thumbnails, train_run
@@ -290,3 +290,10 @@ def test_history_round_trip(tmp_path: Path) -> None:
     (tmp_path / "history.csv").write_text("epoch,train_loss\n1,much\n")
     with pytest.raises(EvenhandError, match="Cannot read the history in"):
         read_history(tmp_path / "history.csv")
+
+
+def test_the_papers_recipe_says_what_mirroring_digits_does(tmp_path: Path) -> None:
+    flags = {"data__imbalance": "exp:20", "model__name": "resnet8", "epochs": 1}
+    summary = train_run(make_config("paper", **flags), tmp_path / "run").summary()
+    (note,) = summary["notes"]
+    assert note.startswith("Training images are mirrored as asked, but a mirror image of digits may show another class")

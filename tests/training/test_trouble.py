@@ -334,3 +334,9 @@ def test_every_objective_trains_in_every_precision(tmp_path: Path) -> None:
         config = tiny("compute.precision=bfloat16", objective=objective, epochs=1, data__imbalance="exp:100")
         run = train_run(config, tmp_path / objective)
         assert run.summary()["objective"] == objective
+
+
+@pytest.mark.parametrize("wrong", [{"objective": "cse"}, {"model__name": "resnet9"}])
+def test_a_wrong_name_is_told_before_any_data_are_read(tmp_path: Path, wrong: dict[str, str]) -> None:
+    with pytest.raises(EvenhandError, match="There is no"):
+        train_run(tiny(data__source="/there/is/no/such/folder", **wrong), tmp_path / "run")

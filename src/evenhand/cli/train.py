@@ -45,6 +45,7 @@ def train(
     track_test: Annotated[
         bool | None, typer.Option("--track-test", help="Note test accuracy each epoch; selection never sees it.")
     ] = None,
+    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write the history for it too.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; under runs/ if not given.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run; no other option is taken.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
@@ -78,6 +79,7 @@ def train(
         "compute__nodes": nodes,
         "compute__compile": compile_model,
         "compute__sync_batchnorm": sync_batchnorm,
+        "compute__tensorboard": tensorboard,
     }
     if resume is not None:
         if recipe != "small" or any(given is not None for given in (config, settings, out, *flags.values())):

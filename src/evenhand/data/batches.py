@@ -111,14 +111,9 @@ def make_view(
     else:
         mean, std = images.statistics(train_rows)
         std = tuple(value if value > 0 else 1.0 for value in std)  # a constant channel has nothing to scale
-    if flip is None and facts.flip:
-        twins = mirror_twins(table.class_names)
-        if twins:
-            named = ", ".join(twins[:6]) + (", ..." if len(twins) > 6 else "")
-            _logger.warning(
-                "Training images are mirrored, which may turn one class into another here (%s); --no-flip keeps them.",
-                named,
-            )
+    warning = what_mirrors_do(table, flip)
+    if warning:
+        _logger.warning(warning)
     return View(crop_size=crop_size, mean=mean, std=std, padding=padding, flip=facts.flip if flip is None else flip)
 
 
@@ -250,6 +245,33 @@ _NUMBER = re.compile(
     r"\d{1,3}|zero|one|two|three|four|five|six|seven|eight|nine"
     r"|.*(speed|limit|max|tempo|km|mph).*\d.*|.*\d+ ?(km|kmh|mph).*"
 )
+
+
+def what_mirrors_do(table: SampleTable, flip: bool | None) -> str:
+    """Say what mirroring the training images does where that may be wrong; empty where it is not.
+
+    Args:
+        table: whose facts and class names tell.
+        flip: as in :func:`make_view`: True is asked for, None is left to the facts.
+
+    Example:
+        >>> from evenhand.data.batches import what_mirrors_do
+        >>> from evenhand.data.sources import load_source
+        >>> what_mirrors_do(load_source("digits"), None)
+        ''
+        >>> what_mirrors_do(load_source("digits"), True)[:75]
+        'Training images are mirrored as asked, but a mirror image of digits may sho'
+    """
+    twins = mirror_twins(table.class_names)
+    named = f" ({', '.join(twins[:6])}{', ...' * (len(twins) > 6)})" if twins else ""
+    if flip and not table.facts.flip:
+        return (
+            f"Training images are mirrored as asked, but a mirror image of {table.name} may show another class or none"
+            f"{named}; --no-flip keeps them as they are."
+        )
+    if flip is None and table.facts.flip and twins:
+        return f"Training images are mirrored, which may turn one class into another here{named}; --no-flip keeps them."
+    return ""
 
 
 def mirror_twins(class_names: Sequence[str]) -> list[str]:

@@ -66,12 +66,19 @@ def build_model(
     request = Request(name, num_classes, channels, image_size, stem, pretrained)
     if name.startswith(PREFIX):
         return build_timm(request)
-    if name not in _BUILDERS:
-        raise _unknown(name)
-    return _BUILDERS[name](request)
+    return _BUILDERS[known_model(name)](request)
 
 
-def _unknown(name: str) -> EvenhandError:
+def known_model(name: str) -> str:
+    """Return the name if `build_model` may know it (whether timm has a `timm:NAME`, only timm can say).
+
+    Example:
+        >>> from evenhand.models.build import known_model
+        >>> known_model("resnet34")
+        'resnet34'
+    """
+    if name in _BUILDERS or name.startswith(PREFIX):
+        return name
     near = difflib.get_close_matches(name.lower(), NAMES, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(NAMES)}, and timm:NAME."
-    return EvenhandError(f"There is no network {name!r}; {hint}")
+    raise EvenhandError(f"There is no network {name!r}; {hint}")

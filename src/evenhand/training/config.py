@@ -113,6 +113,7 @@ class Compute(_Section):
     compile: bool = False
     sync_batchnorm: bool = False
     workers: int = Field(0, ge=0)
+    tensorboard: bool = False
 
 
 class Config(_Section):

@@ -242,7 +242,7 @@ def _heading(folder: RunFolder, config: Config) -> dict[str, Any]:
         "epochs": len(history),
         "selected": {"rule": config.select, **_selected(config, history)},
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
-        "notes": [*prepared.table.notes, *prepared.splits.notes],
+        "notes": list(prepared.notes),
     }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.batches import Batches, View, make_view
+from evenhand.data.batches import Batches, View, make_view, what_mirrors_do
 from evenhand.data.images import Images, open_images
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
@@ -32,6 +32,8 @@ class Prepared:
     splits: Splits
     """Rows of the table."""
     view: View
+    notes: tuple[str, ...] = ()
+    """What a reader of the results should know."""
 
     def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
         """Serve the images of one split; the options are those of `Batches`."""
@@ -74,4 +76,6 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
         raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
     flip, padding = config.augmentation.flip, config.augmentation.padding
     view = make_view(table, images, rows[splits.train], flip=flip, padding=padding)
-    return Prepared(table, images, rows, splits, view)
+    mirrored = what_mirrors_do(table, flip)
+    notes = (*table.notes, *splits.notes, *([mirrored] if mirrored else []))
+    return Prepared(table, images, rows, splits, view, notes)

@@ -23,8 +23,11 @@ from evenhand.core.seeds import stream
 from evenhand.data.splits import read_splits, write_splits
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
+from evenhand.models.build import known_model
+from evenhand.training.board import require_tensorboard
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.config import Config, load_config, save_config
+from evenhand.training.objectives import build_objective
 from evenhand.training.preparing import Prepared, prepare
 from evenhand.training.trainer import Trainer, Watch, bare
 
@@ -74,6 +77,7 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", watch: W
         EvenhandError: if the folder holds something, the data do not fit, or the loss diverges.
     """
     run = RunFolder(Path(folder))
+    _check(config)
     _refuse_used(run.path)  # before other processes join, so that none takes what the first one writes for another run
     fabric = start_fabric(config)
     prepared = prepare(config, progress=fabric.is_global_zero)
@@ -99,6 +103,14 @@ def resume_run(folder: Path | str, *, watch: Watch | None = None) -> RunFolder:
         _refuse_changed(run.path / "splits.json", trainer.prepared)
         start = trainer.resume()
     return _finish(run, trainer, start, watch or Watch())
+
+
+def _check(config: Config) -> None:
+    """Refuse what no data can mend, before any are read."""
+    build_objective(config.objective, num_classes=2)
+    known_model(config.model.name)
+    if config.compute.tensorboard:
+        require_tensorboard()
 
 
 def _refuse_used(path: Path) -> None:
@@ -157,7 +169,7 @@ def judge(run: RunFolder, trainer: Trainer) -> None:
             "epochs": len(trainer.history),
             "selected": {"rule": config.select, **_selected(trainer)},
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
-            "notes": [*table.notes, *prepared.splits.notes],
+            "notes": list(prepared.notes),
             **summarise(predictions, seed=config.seed),
         }
         _write_json(run.path / "summary.json", summary)

@@ -20,6 +20,8 @@ from evenhand.data.table import FilePixels
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
 from evenhand.models.build import build_model
+from evenhand.models.classifier import Classifier
+from evenhand.training.board import Board
 from evenhand.training.checkpoint import Card, load_state, save_state, save_weights
 from evenhand.training.config import Config
 from evenhand.training.history import write_history
@@ -106,6 +108,8 @@ class Trainer:
             for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(content)
             torch.set_rng_state(state["rng"])
+            if self.fabric.device.type == "cuda":
+                torch.cuda.set_rng_state(state["cuda_rng"], self.fabric.device)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise EvenhandError(f"The state in {self.folder} does not fit its config; start the run anew.") from error
         self.history, self.best = state["history"], state["best"]
@@ -115,6 +119,7 @@ class Trainer:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
         train = prepared.batches("train", config.batch_size, **self.serving())
+        board = Board(self.folder) if config.compute.tensorboard and self.fabric.is_global_zero else None
         held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
@@ -131,6 +136,8 @@ class Trainer:
             for name, batches in held_out.items():
                 row |= self._judge(name, *self.predict(batches)[:2])
             self._keep(row)
+            if board:
+                board.write(row)
             watch.epoch(row)
         if self.fabric.is_global_zero:
             save_weights(self.folder / "weights" / "last.safetensors", bare(self.model), self.card)
@@ -199,11 +206,19 @@ class Trainer:
     @torch.no_grad()
     def predict(self, batches: Batches) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float16]]:
         """Return logits (n, K), labels (n,) and features (n, F) of all rows in their order, each row exactly once."""
-        self.model.eval()
-        parts = []
+        # Without the wrapper of several devices, which would wait for a process that has no rows to predict.
+        network = bare(self.model).eval()
+        if self.fabric.world_size > 1:
+            for buffer in network.buffers():
+                torch.distributed.broadcast(buffer, 0)
+        empty = torch.empty(0, device=self.fabric.device)  # a process may get no row of a small set
+        parts = [
+            (empty.view(0, self.prepared.table.num_classes), empty.long(), empty.half().view(0, network.num_features))
+        ]
         for images, labels, _ in batches.test():
             images = images.contiguous(memory_format=torch.channels_last)
-            logits, features = self.model(images, with_features=True)
+            with self.fabric.autocast():
+                logits, features = network(images, with_features=True)
             parts.append((logits.float(), labels, features.half()))
         logits, labels, features = (torch.cat(each) for each in zip(*parts, strict=True))
         return self._gather(logits), self._gather(labels), self._gather(features)
@@ -252,14 +267,19 @@ class Trainer:
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "rng": torch.get_rng_state(),
+                    **self._cuda_rng(),
                     "history": self.history,
                     "best": self.best,
                 },
             )
         self.fabric.barrier()
 
+    def _cuda_rng(self) -> dict[str, Tensor]:
+        device = self.fabric.device
+        return {"cuda_rng": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
 
-def bare(model: nn.Module) -> nn.Module:
+
+def bare(model: nn.Module) -> Classifier:
     """Return the network inside the wrappers of Fabric and of torch.compile."""
     module: Any = getattr(model, "_original_module", model) if not hasattr(model, "module") else model.module
     return getattr(module, "_orig_mod", module)  # type: ignore[no-any-return]
