@@ -1,0 +1,1 @@
+"""Experiments: many runs, compared with paired statistics."""

@@ -1,0 +1,199 @@
+"""Differences between two objectives that met the same seeds, or the same test images."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import chdtri, ndtr, stdtr, stdtrit
+
+from evenhand.core.seeds import stream
+from evenhand.metrics.predictions import Predictions
+
+LEVEL, POWER = 0.05, 0.8
+RESAMPLES = 10_000
+
+ROUNDING = 1e-12
+"""Differences that vary by less than this share of the values are equal: the rest is the rounding of means."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """How much larger one of two paired series is on average, in their own unit."""
+
+    mean: float
+    low: float | None
+    """Lower end of the 95% paired-t interval; None with one pair, or where all pairs differ by the same amount."""
+    high: float | None
+    p: float | None
+    """Of the two-sided paired t-test; None where there is no interval."""
+    spread: float | None
+    """Standard deviation of the differences (n - 1 below the line); None with one pair."""
+    n: int
+    detectable: float | None
+    """The smallest true difference that a test at 5% finds with 80% power; None where nothing spreads."""
+
+
+def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> PairedDifference:
+    r"""Compare two series pair by pair.
+
+    .. math:: \bar d \pm t_{0.975,\,n-1} \, s_d / \sqrt n
+
+    Pairs that all differ by the same amount have no spread to measure that amount with: there is no test, and `low`,
+    `high` and `p` are None. Where they do not differ at all the interval is [0, 0] and p is 1.
+
+    Args:
+        ours: a value a pair, one for each seed for instance.
+        baseline: what it is compared with, in the same order.
+
+    Example:
+        >>> from evenhand.metrics.paired import paired_difference
+        >>> found = paired_difference([0.82, 0.84, 0.81, 0.85, 0.83], [0.81, 0.82, 0.81, 0.83, 0.82])
+        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3), round(found.p, 3)
+        (0.012, 0.002, 0.022, 0.033)
+        >>> round(found.detectable, 3)
+        0.014
+        >>> paired_difference([0.82], [0.81]).p is None
+        True
+    """
+    first, second = np.asarray(ours, np.float64), np.asarray(baseline, np.float64)
+    if first.ndim != 1 or first.shape != second.shape or not len(first):
+        raise ValueError(f"needs two series of the same length, got {first.shape} and {second.shape}.")
+    values = np.concatenate([first, second])
+    if not np.isfinite(values).all():
+        raise ValueError(f"needs finite values, got {values[~np.isfinite(values)][0]}.")
+    differences, n = first - second, len(first)
+    mean, rounding = float(differences.mean()), ROUNDING * float(np.abs(values).max())
+    if n < 2:
+        return PairedDifference(mean, None, None, None, None, n, None)
+    if np.abs(differences).max() <= rounding:
+        return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, n, None)
+    if np.ptp(differences) <= rounding:
+        return PairedDifference(mean, None, None, None, 0.0, n, None)
+    spread = float(differences.std(ddof=1))
+    error = spread / math.sqrt(n)
+    half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
+    p = float(2 * stdtr(n - 1, -abs(mean) / error))
+    return PairedDifference(mean, mean - half, mean + half, p, spread, n, detectable_difference(spread, n))
+
+
+def detectable_difference(spread: float, n: int, *, level: float = LEVEL, power: float = POWER) -> float:
+    """Return the smallest true mean difference that the two-sided paired t-test finds with this power.
+
+    Args:
+        spread: the standard deviation of the differences, taken to be the true one.
+        n: pairs, 2 or more.
+        level: of the test.
+        power: how often it is to be found.
+
+    Example:
+        >>> from evenhand.metrics.paired import detectable_difference
+        >>> [round(detectable_difference(1.0, n), 2) for n in (2, 3, 5, 10, 100)]
+        [11.55, 3.26, 1.68, 1.0, 0.28]
+    """
+    if n < 2 or not 0 < level < power < 1:
+        raise ValueError(f"needs 2 or more pairs and 0 < level < power < 1, got {n}, {level} and {power}.")
+    return _noncentrality(n - 1, level, power) * spread / math.sqrt(n)
+
+
+@lru_cache
+def _noncentrality(freedom: int, level: float, power: float) -> float:
+    """Return the true difference, in standard errors, that gives this power."""
+    critical = float(stdtrit(freedom, 1 - level / 2))
+
+    # The noncentral t as a mixture of normals over the quantiles u of the measured spread: scipy's own `nct` gives NaN
+    # at some of the few degrees of freedom that a handful of seeds leave.
+    def found(noncentrality: float) -> float:
+        def given(u: float) -> float:
+            cut = critical * math.sqrt(chdtri(freedom, u) / freedom)
+            return float(ndtr(noncentrality - cut) + ndtr(-noncentrality - cut))
+
+        return float(quad(given, 0, 1, limit=200)[0])
+
+    return float(brentq(lambda each: found(each) - power, 0, 2 * critical + 10, xtol=1e-9))
+
+
+def holm(p: Sequence[float | None]) -> list[float | None]:
+    """Adjust the p-values of one family by Holm's method: claiming those below 5% errs in at most 5% of families.
+
+    Args:
+        p: the values; None, where no test was possible, stays None and does not count.
+
+    Example:
+        >>> from evenhand.metrics.paired import holm
+        >>> holm([0.01, 0.04, None, 0.03])
+        [0.03, 0.06, None, 0.06]
+    """
+    wrong = [value for value in p if value is not None and not 0 <= value <= 1]
+    if wrong:
+        raise ValueError(f"p-values are 0 to 1, got {wrong[0]}.")
+    tested = sorted((value, place) for place, value in enumerate(p) if value is not None)
+    adjusted: list[float | None] = [None] * len(p)
+    largest = 0.0
+    for rank, (value, place) in enumerate(tested):
+        largest = max(largest, min(1.0, (len(tested) - rank) * value))
+        adjusted[place] = largest
+    return adjusted
+
+
+def paired_bootstrap(
+    ours: Predictions,
+    baseline: Predictions,
+    classes: Iterable[int] | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float, float] | None:
+    r"""Return the difference of two mean recalls and its 95% percentile interval over test images.
+
+    Test images are drawn again with replacement within each class, the same ones for both models. How many of the drawn
+    images only one of the two recognises is multinomial, so that is drawn directly. As both models stay the same, this
+    says how far other test images could move the difference, and nothing about what other seeds would have trained. The
+    limits of :func:`evenhand.metrics.bootstrap.mean_recall_interval` hold here too: it is too narrow where classes have
+    a handful of test images.
+
+    Args:
+        ours: predictions of one model.
+        baseline: of the other, on the same images in the same order.
+        classes: the classes to average over; None: all, for balanced accuracy. Those that do not occur are left out.
+        seed: of the draws.
+        resamples: how many times to draw.
+
+    Returns:
+        The measured difference, and the lower and upper end; None where none of the classes occurs.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.paired import paired_bootstrap
+        >>> from evenhand.metrics.predictions import Predictions
+        >>> targets, ids = np.repeat([0, 1], 20), np.arange(40).astype(str)
+        >>> right = np.eye(2, dtype=np.float32)[targets]
+        >>> wrong_in_six = np.where(np.arange(40)[:, None] < 6, right[:, ::-1], right)
+        >>> names, counts = ("a", "b"), np.array([9, 9])
+        >>> one, other = (Predictions(each, targets, ids, names, counts) for each in (right, wrong_in_six))
+        >>> mean, low, high = paired_bootstrap(one, other)
+        >>> round(mean, 3), round(low, 3), round(high, 3)
+        (0.15, 0.05, 0.25)
+    """
+    if not (np.array_equal(ours.ids, baseline.ids) and np.array_equal(ours.targets, baseline.targets)):
+        raise ValueError(
+            f"needs predictions of the same images in the same order, got {len(ours):,} and {len(baseline):,} images "
+            "that are not."
+        )
+    targets = ours.targets
+    gains = (ours.predicted() == targets).astype(np.int64) - (baseline.predicted() == targets)
+    support = np.bincount(targets, minlength=ours.num_classes)
+    tested = [k for k in (range(ours.num_classes) if classes is None else classes) if support[k]]
+    if not tested:
+        return None
+    mean, drawn = 0.0, np.zeros(resamples)
+    for k in tested:
+        shares = np.array([np.mean(gains[targets == k] == sign) for sign in (1, -1, 0)])
+        mean += float(shares[0] - shares[1])
+        counts = stream(seed, "paired bootstrap", k).multinomial(support[k], shares, resamples)
+        drawn += (counts[:, 0] - counts[:, 1]) / support[k]
+    low, high = np.quantile(drawn / len(tested), [LEVEL / 2, 1 - LEVEL / 2])
+    return mean / len(tested), float(low), float(high)

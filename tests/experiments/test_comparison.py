@@ -1,0 +1,410 @@
+"""Runs set side by side: figures against each run's own summary, refusals, picking without the test set, files."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison import Comparison, compare_runs, write_comparison
+from evenhand.metrics.paired import holm
+from evenhand.training.run import train_run
+from tests.training.runs import tiny
+
+from .fabricated import COUNTS, NAMES, fabricate, predict, with_noise
+
+CE, CCE = (0.95, 0.9, 0.7, 0.3), (0.95, 0.85, 0.75, 0.6)
+
+
+def grid(root: Path, seeds: int = 4, **objectives: tuple[float, ...]) -> list[Path]:
+    """Runs of objectives with such recalls, with the noise of a seed."""
+    chosen = objectives or {"ce": CE, "cce": CCE}
+    # A little noise of its own for each run: without it every seed would differ by the same amount.
+    return [
+        fabricate(root, name, seed, with_noise(with_noise(recalls, seed), 100 * place + seed, 0.03))
+        for place, (name, recalls) in enumerate(chosen.items())
+        for seed in range(seeds)
+    ]
+
+
+def summaries(runs: list[Path], objective: str) -> list[dict[str, Any]]:
+    return [json.loads((run / "summary.json").read_text()) for run in runs if run.name.startswith(f"{objective}-")]
+
+
+def test_the_table_holds_means_over_seeds_of_what_each_run_says_of_itself(tmp_path: Path) -> None:
+    runs = grid(tmp_path)
+    comparison = compare_runs(runs)
+    assert [row.objective for row in comparison.rows] == comparison.objectives == ["ce", "cce"]
+    for row in comparison.rows:
+        own = summaries(runs, row.objective)
+        for key in ("balanced_accuracy", "macro_f1", "ece", "accuracy"):
+            assert getattr(row, key) == pytest.approx(np.mean([each[key] for each in own])), key
+        for group in ("many", "medium", "few"):
+            assert getattr(row, group) == pytest.approx(np.mean([each["groups"][group]["recall"] for each in own]))
+        assert row.balanced_accuracy_spread == pytest.approx(np.std([s["balanced_accuracy"] for s in own], ddof=1))
+        recalls = np.mean([[each["recall"] for each in s["per_class"]] for s in own], axis=0)
+        assert (row.worst_class, row.worst_recall) == (NAMES[recalls.argmin()], pytest.approx(recalls.min()))
+        assert (row.seeds, row.picked, row.seconds_per_epoch) == (4, True, 2.0)
+
+
+def test_differences_are_paired_by_seed_and_corrected_together(tmp_path: Path) -> None:
+    runs = grid(tmp_path, ce=CE, cot=CE, cce=CCE)
+    comparison = compare_runs(list(reversed(runs)), baseline="ce")
+    plain = []
+    for each in comparison.differences:
+        ours, base = (
+            [
+                s["groups"]["few"]["recall"] if each.metric == "few" else s["balanced_accuracy"]
+                for s in summaries(runs, o)
+            ]
+            for o in (each.objective, "ce")
+        )
+        expected = ttest_rel(ours, base)
+        plain.append(expected.pvalue)
+        assert each.p == pytest.approx(expected.pvalue)
+        assert (each.low, each.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+        assert each.method == "paired t over seeds"
+    assert [each.holm_p for each in comparison.differences] == pytest.approx(holm(plain))
+    assert len(plain) == 4
+    assert "few-shot classes: cce +" in "\n".join(comparison.verdicts)
+    assert comparison.verdicts[-1].startswith(("Use cce", "No winner in balanced accuracy; where only few"))
+
+
+def test_classes_are_sorted_by_training_count_and_say_who_won_and_who_paid(tmp_path: Path) -> None:
+    order = [2, 0, 3, 1]
+    for name, recalls in (("ce", CE), ("cce", CCE)):
+        shuffled = predict(
+            [recalls[k] for k in order], names=[NAMES[k] for k in order], counts=[COUNTS[k] for k in order]
+        )
+        for seed in (0, 1):
+            fabricate(tmp_path, name, seed, shuffled)
+    rows = compare_runs([tmp_path / f"{name}-{seed}" for name in ("ce", "cce") for seed in (0, 1)]).per_class
+    assert [(row.name, row.train_count, row.test_count) for row in rows] == [
+        (name, count, 40) for name, count in zip(NAMES, COUNTS, strict=True)
+    ]
+    assert [row.group for row in rows] == ["many", "many", "medium", "few"]
+    assert [row.recall["cce"] for row in rows] == pytest.approx(CCE)
+    assert [row.difference["cce"] for row in rows] == pytest.approx([0, -0.05, 0.05, 0.3])
+    assert [(row.won, row.paid) for row in rows] == [([], []), ([], ["cce"]), (["cce"], []), (["cce"], [])]
+
+
+def test_the_baseline_is_the_given_one_or_cross_entropy_or_the_first(tmp_path: Path) -> None:
+    runs = grid(tmp_path, seeds=2, cot=CE, cce=CCE, erm=CE)
+    assert compare_runs(runs).baseline == "erm"
+    assert compare_runs(runs, baseline="cce").baseline == "cce"
+    assert compare_runs(runs[:4]).baseline == "cot"
+    with pytest.raises(
+        EvenhandError, match="baseline 'ce' is not among the compared objectives; there are cot, cce, erm"
+    ):
+        compare_runs(runs, baseline="ce")
+
+
+def test_only_common_seeds_are_compared_and_that_is_said(tmp_path: Path) -> None:
+    runs = grid(tmp_path, seeds=4)
+    comparison = compare_runs([run for run in runs if run.name not in ("cce-0", "ce-3")])
+    assert comparison.seeds == [1, 2]
+    assert "Only seeds that every objective has are compared (1, 2), not 0, 3." in comparison.notes
+    assert any(note.startswith("Two seeds") for note in comparison.notes)
+    with pytest.raises(EvenhandError, match=r"No seed was run with every objective.*\(ce: 0; cce: 1, 2\)"):
+        compare_runs([tmp_path / name for name in ("ce-0", "cce-1", "cce-2")])
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"optimizer__lr": 0.05}, r"optimizer\.lr is 0\.1 in one and 0\.05 in the other"),
+        ({"data__imbalance": "exp:10"}, r"data\.imbalance is 'exp:50' in one and 'exp:10'"),
+        ({"data__source": "digits"}, r"data\.source is 'photos'"),
+        ({"model__name": "resnet32"}, r"model\.name is"),
+        ({"epochs": 7}, "epochs is 30 in one and 7"),
+        ({"compute__precision": "bfloat16"}, r"compute\.precision is 'auto'"),
+        ({"splits": "[]"}, "seed 0 was not trained and tested on the same images"),
+        ({"recalls": predict(CCE, names="wxyz")}, "its classes are not those of the other runs"),
+        ({"recalls": predict(CCE, counts=(400, 150, 60, 9))}, "its training counts are not those"),
+        ({"recalls": predict(CCE, support=41)}, "its 164 test images are not those of the other runs, 160"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused_in_one_sentence(
+    tmp_path: Path, other: dict[str, Any], words: str
+) -> None:
+    runs = [fabricate(tmp_path, "ce", 0, CE), fabricate(tmp_path, "cce", 0, **{"recalls": CCE, **other})]
+    with pytest.raises(EvenhandError, match=words) as refused:
+        compare_runs(runs)
+    assert "\n" not in str(refused.value)
+    assert str(runs[1]) in str(refused.value)
+
+
+def test_what_does_not_change_a_run_may_differ(tmp_path: Path) -> None:
+    runs = [fabricate(tmp_path, "ce", seed, CE, compute__workers=seed, code=f"code{seed}") for seed in (0, 1)]
+    runs += [fabricate(tmp_path, "cce", seed, CCE, data__root="elsewhere", track_test=True) for seed in (0, 1)]
+    notes = compare_runs(runs).notes
+    assert "The runs were made with 3 versions of the code (aaaa, code0, code1)." in notes
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    runs = grid(tmp_path, seeds=1)
+    with pytest.raises(EvenhandError, match="ce with seed 0 comes twice"):
+        compare_runs([*runs, shutil.copytree(runs[0], tmp_path / "copy")])
+    with pytest.raises(EvenhandError, match="There are no runs to compare"):
+        compare_runs([])
+    with pytest.raises(EvenhandError, match="is no run"):
+        compare_runs([*runs, tmp_path / "nowhere"])
+    (runs[1] / "summary.json").write_text("{}")
+    with pytest.raises(EvenhandError, match=r"summary\.json is not as training writes it"):
+        compare_runs(runs)
+    (runs[1] / "summary.json").unlink()
+    with pytest.raises(EvenhandError, match="is not finished"):
+        compare_runs(runs)
+
+
+def test_one_seed_compares_models_on_images_and_claims_nothing(tmp_path: Path) -> None:
+    comparison = compare_runs([fabricate(tmp_path, "ce", 3, CE), fabricate(tmp_path, "cce", 3, CCE)])
+    balanced, few = comparison.differences
+    assert (balanced.mean, few.mean) == (pytest.approx(0.075), pytest.approx(0.3))
+    for each in comparison.differences:
+        assert each.low < each.mean < each.high
+        assert (each.p, each.holm_p, each.outcome) == (None, None, "cannot tell")
+        assert each.method == "paired bootstrap over test images"
+        assert "says nothing about training noise" in each.sentence()
+    assert comparison.verdicts[-1].startswith("No winner: one seed")
+    assert "say nothing about training noise" in comparison.method()
+    assert comparison.rows[0].balanced_accuracy_spread is None
+    assert "±" not in comparison.table()
+
+
+def test_without_few_shot_test_images_the_family_is_balanced_accuracy_alone(tmp_path: Path) -> None:
+    for name, recalls in (("ce", CE), ("cce", CCE)):
+        for seed in (0, 1, 2):
+            fabricate(tmp_path, name, seed, predict(with_noise(recalls, seed), support=[40, 40, 40, 0]))
+    comparison = compare_runs([tmp_path / f"{name}-{seed}" for name in ("ce", "cce") for seed in (0, 1, 2)])
+    assert [each.metric for each in comparison.differences] == ["balanced_accuracy"]
+    assert "No few-shot class has a test image, so balanced accuracy alone is compared." in comparison.notes
+    assert "Without a test image, and so in no mean: 'dög'." in comparison.notes
+    absent = comparison.per_class[-1]
+    assert (absent.name, absent.test_count, absent.recall["ce"], absent.won, absent.paid) == ("dög", 0, None, [], [])
+    assert "few " not in comparison.table().splitlines()[2], "nobody fills that column"
+    json.dumps(comparison.to_json(), allow_nan=False)
+
+
+# Tuning.
+
+GAMMAS = {"cce:gamma=-0.5": 0.61, "cce:gamma=-1": 0.64, "cce:gamma=-2": 0.6}
+
+
+def tuned(root: Path, **flags: Any) -> list[Path]:
+    """Cross entropy, and CCE with three gammas of which -1 is best in validation and worst in the test."""
+    runs = [fabricate(root, "ce", seed, with_noise(CE, seed), validation=0.7, **flags) for seed in (0, 1, 2)]
+    for place, (name, score) in enumerate(GAMMAS.items()):
+        recalls = [value - 0.1 * (name == "cce:gamma=-1") for value in CCE]
+        runs += [
+            fabricate(root, name, seed, with_noise(recalls, 10 * place + seed), validation=score + 0.02 * seed, **flags)
+            for seed in (0, 1, 2)
+        ]
+    return runs
+
+
+def test_settings_of_an_objective_compete_on_validation(tmp_path: Path) -> None:
+    comparison = compare_runs(tuned(tmp_path))
+    assert comparison.objectives == ["ce", "cce:gamma=-1"]
+    assert {row.objective: row.picked for row in comparison.rows} == {
+        "ce": True,
+        "cce:gamma=-0.5": False,
+        "cce:gamma=-1": True,
+        "cce:gamma=-2": False,
+    }
+    assert [row.val_balanced_accuracy for row in comparison.rows] == pytest.approx([0.7, 0.63, 0.66, 0.62])
+    unpicked = next(row for row in comparison.rows if row.objective == "cce:gamma=-2")
+    assert (unpicked.balanced_accuracy, unpicked.few, unpicked.accuracy, unpicked.worst_class) == (None,) * 4
+    assert {each.objective for each in comparison.differences} == {"cce:gamma=-1"}, "only picked ones are tested"
+    assert comparison.table().count("not picked") == 2
+    assert "its test result is not read" in comparison.table().replace("\n  ", " ")
+    assert any(note.startswith("cce:gamma=-1 was picked among 3 settings of cce") for note in comparison.notes)
+
+
+@pytest.mark.parametrize("changed", GAMMAS)
+def test_picking_reads_no_test_number(tmp_path: Path, changed: str) -> None:
+    runs = tuned(tmp_path)
+    before = compare_runs(runs)
+    for seed in (0, 1, 2):
+        perfect = predict([1.0] * 4) if changed == "cce:gamma=-2" else predict([0.0] * 4)
+        fabricate(tmp_path, changed, seed, perfect, validation=GAMMAS[changed] + 0.02 * seed)
+    after = compare_runs(runs)
+    assert after.objectives == before.objectives
+    assert (after == before) == (changed != "cce:gamma=-1"), "what was not picked changes nothing at all"
+
+
+def test_test_results_that_are_not_read_need_not_be_there(tmp_path: Path) -> None:
+    runs = tuned(tmp_path)
+    before = compare_runs(runs)
+    for run in runs:
+        if "gamma=-1" not in run.name and run.name.startswith("cce"):
+            (run / "predictions.npz").unlink()
+            summary = json.loads((run / "summary.json").read_text())
+            kept = {key: summary[key] for key in ("source", "selected", "seconds_per_epoch")}
+            (run / "summary.json").write_text(json.dumps(kept))
+    assert compare_runs(runs) == before
+
+
+def test_without_tuning_each_setting_is_an_objective(tmp_path: Path) -> None:
+    comparison = compare_runs(tuned(tmp_path), tune=False)
+    assert comparison.objectives == ["ce", *GAMMAS]
+    assert all(row.picked for row in comparison.rows)
+    assert len(comparison.differences) == 6
+    assert compare_runs(tuned(tmp_path), tune=False, baseline="cce:gamma=-2").baseline == "cce:gamma=-2"
+
+
+def test_the_baseline_may_be_tuned_too(tmp_path: Path) -> None:
+    runs = tuned(tmp_path)
+    for wanted in ("cce", "cce:gamma=-1", "cce:gamma=-2"):
+        comparison = compare_runs(runs, baseline=wanted)
+        assert comparison.baseline == "cce:gamma=-1"
+        told = "The baseline is cce:gamma=-1, the picked setting, not cce:gamma=-2." in comparison.notes
+        assert told == (wanted == "cce:gamma=-2")
+
+
+def test_an_objective_alone_is_picked_and_reported_once(tmp_path: Path) -> None:
+    comparison = compare_runs(tuned(tmp_path)[3:])
+    assert (comparison.objectives, comparison.differences) == (["cce:gamma=-1"], [])
+    assert comparison.verdicts == ["No winner: there is nothing to compare cce:gamma=-1 with."]
+    write_comparison(comparison, tmp_path / "out")
+    assert comparison.table()
+
+
+def test_runs_without_validation_cannot_be_tuned(tmp_path: Path) -> None:
+    runs = [fabricate(tmp_path, name, 0, CE, validation=None, select="last") for name in ("ce", *GAMMAS)]
+    with pytest.raises(EvenhandError, match=r"Cannot pick among cce:gamma=-0\.5, cce:gamma=-1, cce:gamma=-2"):
+        compare_runs(runs)
+    assert compare_runs(runs, tune=False).rows[0].val_balanced_accuracy is None
+    assert compare_runs(runs[:2]).objectives == ["ce", "cce:gamma=-0.5"]
+
+
+# Files and text.
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
+    root = tmp_path_factory.mktemp("grid")
+    comparison = compare_runs(tuned(root))
+    assert [path.name for path in write_comparison(comparison, root)] == [
+        "comparison.json",
+        "comparison.csv",
+        "per_class.csv",
+        "comparison.md",
+    ]
+    return comparison, root
+
+
+def test_json_holds_everything_with_folders_beside_it(written: tuple[Comparison, Path]) -> None:
+    comparison, root = written
+    text = (root / "comparison.json").read_text("utf-8")
+    content = json.loads(text)
+    assert "NaN" not in text
+    assert content == json.loads(json.dumps(comparison.to_json(root)))
+    assert (content["source"], content["imbalance"], content["model"]) == ("photos", "exp:50", "resnet8")
+    assert (content["baseline"], content["seeds"]) == ("ce", [0, 1, 2])
+    assert len(content["runs"]) == 12
+    assert content["runs"][0] == {"objective": "ce", "seed": 0, "folder": "ce-0", "picked": True}
+    assert sum(run["picked"] for run in content["runs"]) == 6
+    assert all((root / run["folder"] / "config.yaml").is_file() for run in content["runs"])
+    for key in ("objectives", "table", "differences", "per_class", "verdicts", "notes", "method"):
+        assert content[key], key
+    assert content["differences"][0]["outcome"] in ("better", "worse", "cannot tell")
+
+
+def test_csv_holds_the_same_numbers(written: tuple[Comparison, Path]) -> None:
+    comparison, root = written
+    with (root / "comparison.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["objective"] for row in rows] == [row.objective for row in comparison.rows]
+    assert float(rows[0]["balanced_accuracy"]) == comparison.rows[0].balanced_accuracy
+    picked = next(row for row in rows if row["objective"] == "cce:gamma=-1")
+    assert float(picked["few_difference_holm_p"]) == comparison.differences[1].holm_p
+    assert rows[1]["balanced_accuracy"] == "", "not picked"
+    with (root / "per_class.csv").open(newline="", encoding="utf-8") as file:
+        classes = list(csv.DictReader(file))
+    assert [row["name"] for row in classes] == list(NAMES)
+    assert float(classes[0]["recall ce"]) == comparison.per_class[0].recall["ce"]
+    assert float(classes[3]["difference cce:gamma=-1"]) == comparison.per_class[3].difference["cce:gamma=-1"]
+
+
+def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple[Comparison, Path]) -> None:
+    comparison, _ = written
+    text = comparison.table()
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 104
+    assert "\x1b" not in text
+    header = next(line for line in lines if line.startswith("objective"))
+    row = lines[lines.index(header) + 1]
+    end = header.index("macro F1") + len("macro F1")
+    assert row[:end].endswith(f"{100 * comparison.rows[0].macro_f1:.1f}")
+    assert row[end : end + 2] == "  "
+    assert lines[-1] == comparison.verdicts[-1]
+    assert "plain 95% paired-t intervals" in text.replace("\n  ", " ")
+    assert "cat, tabby" in text
+
+
+def test_markdown_has_the_verdict_the_tables_and_every_class(written: tuple[Comparison, Path]) -> None:
+    comparison, root = written
+    text = comparison.markdown()
+    assert (root / "comparison.md").read_text("utf-8") == text
+    assert f"**{comparison.verdicts[-1]}**" in text
+    tables = [block for block in text.split("\n\n") if block.startswith("| ")]
+    assert len(tables) == 3
+    for block in tables:
+        assert len({line.count("|") for line in block.splitlines()}) == 1
+    assert "| not picked |" in text
+    assert all(f"| {name} |" in text for name in NAMES)
+
+
+def test_names_that_could_break_a_table_do_not(tmp_path: Path) -> None:
+    names = ("a|b", "x\x1b[31m", "猫" * 3, "n" * 90)
+    for name, recalls in (("ce", CE), ("cce", CCE)):
+        for seed in (0, 1):
+            fabricate(tmp_path, name, seed, predict(recalls, names=names))
+    comparison = compare_runs([tmp_path / f"{name}-{seed}" for name in ("ce", "cce") for seed in (0, 1)])
+    assert "\x1b" not in comparison.table() + comparison.markdown()
+    assert max(map(len, comparison.table().splitlines())) <= 110
+    assert r"| a\|b |" in comparison.markdown()
+    json.dumps(comparison.to_json(), allow_nan=False)
+
+
+def test_many_classes_and_many_objectives_stay_readable(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    names, counts = [f"class {k}" for k in range(60)], np.linspace(500, 5, 60).astype(int).tolist()
+    runs = []
+    for name in ("ce", "cot", *(f"cce:gamma=-{each}" for each in range(1, 9))):
+        for seed in (0, 1):
+            recalls = rng.uniform(0.2, 1, 60)
+            runs.append(fabricate(tmp_path, name, seed, predict(recalls, names=names, counts=counts, support=5)))
+    few = compare_runs(runs[:4])
+    assert "... 40 more" in few.table()
+    assert few.markdown().partition("## Classes")[2].count("\n| class ") == 61
+    many = compare_runs(runs, tune=False)
+    assert "class 7  " not in many.table()
+    assert max(map(len, many.table().splitlines())) <= 104
+
+
+def test_real_runs_of_one_seed_are_paired(tmp_path: Path) -> None:
+    """Trained for a moment on digits: what training writes is what a comparison reads."""
+    runs = [
+        train_run(tiny(objective=objective, seed=seed, epochs=1), tmp_path / f"{objective}-{seed}").path
+        for objective in ("ce", "cce", "erm")
+        for seed in (0, 1)
+    ]
+    comparison = compare_runs(runs)
+    assert (comparison.source, comparison.imbalance, comparison.model) == ("digits", "exp:20", "resnet8")
+    assert comparison.test_images == 359
+    for row in comparison.rows:
+        own = summaries(runs, row.objective)
+        assert row.balanced_accuracy == pytest.approx(np.mean([each["balanced_accuracy"] for each in own]))
+        assert row.val_balanced_accuracy == pytest.approx(
+            np.mean([each["selected"]["val_balanced_accuracy"] for each in own])
+        )
+    same = [each for each in comparison.differences if each.objective == "erm"]
+    assert [(each.mean, each.p) for each in same] == [(0.0, 1.0)] * 2, "erm is ce by another name, so runs are equal"
+    assert not any("versions of the code" in note for note in comparison.notes)

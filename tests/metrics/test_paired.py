@@ -1,0 +1,177 @@
+"""Paired statistics against scipy, closed testing, drawing images, and simulation."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import nct, t, ttest_rel
+
+from evenhand.core.errors import EvenhandError
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix, mean_recall
+from evenhand.metrics.paired import detectable_difference, holm, paired_bootstrap, paired_difference
+from evenhand.metrics.predictions import Predictions
+
+from .cases import predictions_of
+
+shares = st.integers(0, 10_000).map(lambda each: each / 10_000)
+
+
+@given(pairs=st.lists(st.tuples(shares, shares), min_size=2, max_size=12))
+@settings(deadline=None, derandomize=True)
+def test_equals_scipy_s_paired_t_test(pairs: list[tuple[float, float]]) -> None:
+    ours, baseline = zip(*pairs, strict=True)
+    assume(np.ptp(np.subtract(ours, baseline)) > 1e-9)
+    found, expected = paired_difference(ours, baseline), ttest_rel(ours, baseline)
+    interval = expected.confidence_interval(0.95)
+    assert found.n == len(pairs)
+    assert found.mean == pytest.approx(np.mean(ours) - np.mean(baseline), abs=1e-12)
+    assert found.p == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+    assert found.spread == pytest.approx(np.std(np.subtract(ours, baseline), ddof=1))
+    assert (found.p < 0.05) == (found.low > 0 or found.high < 0), "the test and the interval say the same"
+    back = paired_difference(baseline, ours)
+    assert (back.mean, back.low, back.high, back.p) == (-found.mean, -found.high, -found.low, found.p)
+
+
+def test_one_pair_has_a_difference_and_nothing_else() -> None:
+    found = paired_difference([0.75], [0.5])
+    assert (found.mean, found.n) == (0.25, 1)
+    assert (found.low, found.high, found.p, found.spread, found.detectable) == (None,) * 5
+
+
+@pytest.mark.parametrize("shift", [0.25, 0.1, -0.03])
+def test_the_same_difference_in_every_pair_is_no_test(shift: float) -> None:
+    """0.1 and 0.03 leave a spread of 1e-17, which would make a p-value of 1e-16 out of rounding."""
+    baseline = [0.5, 0.7, 0.61, 0.33]
+    found = paired_difference([each + shift for each in baseline], baseline)
+    assert found.mean == pytest.approx(shift)
+    assert (found.low, found.high, found.p, found.spread, found.detectable) == (None, None, None, 0.0, None)
+
+
+def test_equal_series_do_not_differ() -> None:
+    found = paired_difference([0.1 + 0.2, 0.7], [0.3, 0.7])
+    assert (found.mean, found.low, found.high, found.p, found.spread) == (0.0, 0.0, 0.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "baseline", "words"),
+    [([1.0], [1.0, 2.0], "same length"), ([], [], "same length"), ([float("nan"), 1], [1, 1], "finite values, got n")],
+)
+def test_bad_series(ours: list[float], baseline: list[float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        paired_difference(ours, baseline)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 8, 10, 20, 50, 300])
+@pytest.mark.parametrize("spread", [0.02, 3.0])
+def test_detectable_difference_has_80_percent_power_by_the_noncentral_t(n: int, spread: float) -> None:
+    noncentrality = detectable_difference(spread, n) / (spread / math.sqrt(n))
+    critical = t.ppf(0.975, n - 1)
+    power = nct.sf(critical, n - 1, noncentrality) + nct.cdf(-critical, n - 1, noncentrality)
+    assert power == pytest.approx(0.8, abs=1e-6)
+
+
+@pytest.mark.parametrize(("n", "level"), [(2, 0.05), (2, 0.01), (3, 0.05), (3, 0.05 / 6), (5, 0.05), (5, 0.05 / 12)])
+def test_detectable_difference_is_found_in_80_percent_of_simulated_tests(n: int, level: float) -> None:
+    truth = detectable_difference(1.0, n, level=level)
+    differences = np.random.default_rng(n).normal(truth, 1, (100_000, n))
+    size = np.abs(differences.mean(1)) / (differences.std(1, ddof=1) / math.sqrt(n))
+    assert np.mean(size > t.ppf(1 - level / 2, n - 1)) == pytest.approx(0.8, abs=0.005)  # four standard errors
+
+
+def test_paired_difference_says_what_it_could_have_found() -> None:
+    found = paired_difference([0.5, 0.61, 0.7], [0.48, 0.6, 0.71])
+    assert found.detectable == pytest.approx(detectable_difference(found.spread or 0, 3))
+    at_one_percent = [detectable_difference(1, n, level=0.01) for n in (5, 4)]
+    assert detectable_difference(1, 5) < at_one_percent[0] < at_one_percent[1]
+
+
+@pytest.mark.parametrize("wrong", [{"n": 1}, {"n": 5, "level": 0.0}, {"n": 5, "power": 0.01}])
+def test_bad_arguments_of_detectable_difference(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="needs 2 or more pairs"):
+        detectable_difference(1.0, **wrong)  # type: ignore[arg-type]
+
+
+@given(p=st.lists(st.none() | st.floats(0, 1), max_size=7))
+@settings(deadline=None, derandomize=True)
+def test_holm_is_closed_testing_with_bonferroni(p: list[float | None]) -> None:
+    """A hypothesis falls when every set of hypotheses that holds it falls by Bonferroni, which is Holm's method."""
+    places = [place for place, value in enumerate(p) if value is not None]
+    sets = [each for size in range(1, len(places) + 1) for each in combinations(places, size)]
+    expected = [
+        None if value is None else max(min(1, len(each) * min(p[j] for j in each)) for each in sets if place in each)
+        for place, value in enumerate(p)
+    ]
+    assert holm(p) == pytest.approx(expected) if places else holm(p) == expected
+
+
+def test_holm_refuses_what_is_no_p_value() -> None:
+    with pytest.raises(ValueError, match=r"0 to 1, got 1\.5"):
+        holm([0.2, 1.5])
+
+
+def pair_of(rng: np.random.Generator, supports: list[int], recalls: tuple[float, float]) -> list[Predictions]:
+    """Two models on the same images, each right in about such a share of them; some images are hard for both."""
+    targets = np.repeat(np.arange(len(supports)), supports)
+    ease = rng.random(len(targets))
+    models = []
+    for recall in recalls:
+        right = 0.5 * ease + 0.5 * rng.random(len(targets)) > 1 - recall
+        predicted = np.where(right, targets, (targets + 1) % len(supports))
+        models.append(predictions_of(np.eye(len(supports))[predicted], targets))
+    return models
+
+
+def confusion(predictions: Predictions) -> NDArray[np.int64]:
+    return confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
+
+
+def test_bootstrap_equals_drawing_images() -> None:
+    """The literal way: the same images for both, drawn with replacement within each class."""
+    rng = np.random.default_rng(1)
+    ours, baseline = pair_of(rng, [40, 25, 12], (0.7, 0.5))
+    gains = (ours.predicted() == ours.targets) * 1.0 - (baseline.predicted() == baseline.targets)
+    places = [np.flatnonzero(ours.targets == k) for k in range(3)]
+    drawn = np.array([gains[rng.choice(each, (20_000, len(each)))].mean(1) for each in places])
+    found = paired_bootstrap(ours, baseline)
+    assert found is not None
+    assert found[0] == pytest.approx(balanced_accuracy(confusion(ours)) - balanced_accuracy(confusion(baseline)))
+    # 0.01: four standard errors of a 2.5% quantile of so many draws of this spread.
+    assert found[1:] == pytest.approx(tuple(np.quantile(drawn.mean(0), [0.025, 0.975])), abs=0.01)
+    group = paired_bootstrap(ours, baseline, [1, 2])
+    assert group is not None
+    assert group[0] == pytest.approx(mean_recall(confusion(ours), [1, 2]) - mean_recall(confusion(baseline), [1, 2]))
+    assert group[1:] == pytest.approx(tuple(np.quantile(drawn[1:].mean(0), [0.025, 0.975])), abs=0.013)
+
+
+def test_bootstrap_of_equal_models_of_absent_classes_and_of_seeds() -> None:
+    ours, baseline = pair_of(np.random.default_rng(2), [30, 20, 0], (0.7, 0.6))
+    assert paired_bootstrap(ours, ours) == (0.0, 0.0, 0.0)
+    assert paired_bootstrap(ours, baseline, [2]) is None
+    assert paired_bootstrap(ours, baseline, [0, 2]) == paired_bootstrap(ours, baseline, [0])
+    first, again, other = (paired_bootstrap(ours, baseline, seed=seed, resamples=100) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_bootstrap_interval_holds_the_true_difference() -> None:
+    """The truth: a model right with chance 1 - F(1 - recall), F the distribution of the mean of two uniforms."""
+    rng, supports, trials = np.random.default_rng(3), [80] * 4, 600
+    truth = 2 * 0.4**2 - 2 * 0.3**2  # F(x) = 2 x^2 up to a half: recalls of 0.7 and 0.6
+    held = 0
+    for trial in range(trials):
+        _, low, high = paired_bootstrap(*pair_of(rng, supports, (0.7, 0.6)), seed=trial, resamples=1000) or (0, 1, 0)
+        held += low <= truth <= high
+    assert 0.92 < held / trials < 0.98  # three standard errors
+
+
+def test_bootstrap_refuses_other_images_and_broken_logits() -> None:
+    ours, baseline = pair_of(np.random.default_rng(4), [5, 5], (0.7, 0.6))
+    other = predictions_of(baseline.logits[::-1], baseline.targets[::-1])
+    with pytest.raises(ValueError, match="same images in the same order"):
+        paired_bootstrap(ours, other)
+    with pytest.raises(EvenhandError, match="NaN or infinite"):
+        paired_bootstrap(ours, predictions_of(np.full((10, 2), np.nan), ours.targets))
