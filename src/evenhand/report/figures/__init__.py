@@ -1,0 +1,37 @@
+"""Figures, each a function of tables; none needs a model."""
+
+from evenhand.report.figures.calibration import reliability
+from evenhand.report.figures.confusion import confusion_matrices
+from evenhand.report.figures.curves import complement_entropy_curves, error_curves, history_curves
+from evenhand.report.figures.distributions import class_distribution, class_distributions, paper_distributions
+from evenhand.report.figures.embedding import draw_embeddings, embed, feature_embeddings
+from evenhand.report.figures.errors import class_similarity, error_study, sort_errors
+from evenhand.report.figures.overview import overview, overview_image
+from evenhand.report.figures.recall import recall_by_count, recall_difference
+from evenhand.report.figures.style import FORMATS, GROUP_COLOURS, PALETTE, figure_bytes, save_figure
+
+__all__ = [
+    "FORMATS",
+    "GROUP_COLOURS",
+    "PALETTE",
+    "class_distribution",
+    "class_distributions",
+    "class_similarity",
+    "complement_entropy_curves",
+    "confusion_matrices",
+    "draw_embeddings",
+    "embed",
+    "error_curves",
+    "error_study",
+    "feature_embeddings",
+    "figure_bytes",
+    "history_curves",
+    "overview",
+    "overview_image",
+    "paper_distributions",
+    "recall_by_count",
+    "recall_difference",
+    "reliability",
+    "save_figure",
+    "sort_errors",
+]

@@ -1,0 +1,90 @@
+"""Whether a model is as often right as it is sure."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from evenhand.metrics.classification import expected_calibration_error
+from evenhand.metrics.intervals import wilson_interval
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shots import shot_groups
+from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
+from evenhand.report.figures.tables import Runs, first_of
+
+BINS = 15
+
+
+def reliability(runs: Runs) -> Figure:
+    """Draw accuracy against confidence, for all test images and for those of each shot group.
+
+    On the diagonal a model is as often right as it is sure; below it is too sure. Images are put into 15 bins of
+    confidence, and bins of fewer than 5 images are left out; lines through the points are 95% Wilson intervals. The
+    expected calibration error (ECE) of each model counts all bins. The seeds of an objective are pooled.
+
+    Args:
+        runs: the predictions of each objective, one for each seed.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.predictions import Predictions
+        >>> from evenhand.report.figures import reliability
+        >>> logits = np.array([[2, 0, 0]] * 9, np.float32)
+        >>> ids, names = np.array(list("abcdefghi")), ("cat", "dog", "owl")
+        >>> mine = Predictions(logits, np.array([0] * 7 + [1, 2]), ids, names, np.array([500, 90, 9]))
+        >>> figure = reliability({"ce": [mine]})
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['all 9 images', 'many-shot: 7', 'medium-shot: 1', 'few-shot: 1']
+    """
+    first = first_of(runs)
+    groups = shot_groups(first.train_counts)
+    parts: list[tuple[str, Sequence[int]]] = [("all", range(first.num_classes))]
+    if groups.many or groups.few:
+        parts += [(name, classes) for name in ("many", "medium", "few") if (classes := getattr(groups, name))]
+    figure = new_figure(0.5 + 2.75 * len(parts), 3.1 + 0.16 * len(runs))
+    panels = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
+    for axes, (name, classes) in zip(panels, parts, strict=True):
+        number = int(np.isin(first.targets, classes).sum())
+        heading(axes, f"all {number:,} images" if name == "all" else f"{name}-shot: {number:,}", 2.5)
+        axes.plot([0, 100], [0, 100], color=QUIET, linewidth=0.8, linestyle="dashed")
+        notes = []
+        for position, (objective, seeds) in enumerate(runs.items()):
+            confidence, correct = _pooled(seeds, classes)
+            if len(confidence):
+                _draw_bins(axes, confidence, correct, position, len(seeds))
+                notes.append((objective, expected_calibration_error(confidence, correct, bins=BINS)))
+        clear_frame(axes, "both")
+        axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
+        lines = [f"ECE {100 * error:.1f}  {wrap(objective, 1.7, 7.5)}" for objective, error in notes]
+        axes.set_xlabel("\n".join(["confidence (%)", *lines]), fontsize=7.5)
+    panels[0].set_ylabel("accuracy (%)", fontsize=9)
+    handles = [Line2D([], [], linewidth=1.0, markersize=5, **marker_style(k)) for k in range(len(runs))]
+    legend_below(figure, handles, list(runs))
+    return figure
+
+
+def _pooled(seeds: Sequence[Predictions], classes: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return confidence and correctness of the images of some classes."""
+    confidences, corrects = [], []
+    for each in seeds:
+        chosen = np.isin(each.targets, classes)
+        confidences.append(np.exp(each.log_probabilities().max(axis=1))[chosen])
+        corrects.append((each.predicted() == each.targets)[chosen])
+    return np.minimum(np.concatenate(confidences), 1.0), np.concatenate(corrects)
+
+
+def _draw_bins(
+    axes: Axes, confidence: NDArray[np.float64], correct: NDArray[np.bool_], position: int, seeds: int
+) -> None:
+    style = marker_style(position)
+    place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence, side="left")
+    size = np.bincount(place, minlength=BINS)
+    there = size >= 5
+    mean, share = (np.bincount(place, values, minlength=BINS)[there] / size[there] for values in (confidence, correct))
+    # Seeds are tested on the same images, so they are not as good as so many more images.
+    low, high = wilson_interval(share, size[there] / seeds)
+    axes.vlines(100 * mean, 100 * low, 100 * high, color=style["color"], linewidth=1.0, alpha=0.5)
+    axes.plot(100 * mean, 100 * share, linewidth=1.0, markersize=3.5, **style)

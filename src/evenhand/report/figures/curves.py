@@ -1,0 +1,155 @@
+"""What changes from epoch to epoch."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
+from evenhand.report.figures.style import (
+    QUIET,
+    clear_frame,
+    heading,
+    legend_below,
+    line_style,
+    new_figure,
+)
+
+History = Sequence[Mapping[str, float]]
+"""The rows of a `history.csv`."""
+Histories = Mapping[str, Sequence[History]]
+"""The histories of each objective, one for each seed."""
+
+
+def error_curves(histories: Histories, *, column: str = "test_accuracy") -> Figure:
+    """Draw the error, in percent, after each epoch of training.
+
+    The line is the mean over seeds, the band reaches from the lowest seed to the highest. Where seeds have trained for
+    different times, only epochs that all of an objective's seeds have reached are drawn.
+
+    Args:
+        histories: the rows of `history.csv` of each objective, one list for each seed.
+        column: an accuracy among the columns: `test_accuracy` or `test_balanced_accuracy`, which are there if the run
+            was told to follow the test set (`--track-test`), or `val_accuracy` or `val_balanced_accuracy`.
+
+    Example:
+        >>> from evenhand.report.figures import error_curves
+        >>> seeds = [[{"epoch": 1, "test_accuracy": 0.5}, {"epoch": 2, "test_accuracy": last}] for last in (0.7, 0.9)]
+        >>> figure = error_curves({"ce": seeds})
+        >>> figure.axes[0].get_lines()[0].get_ydata().round(6)
+        array([50., 20.])
+    """
+    part, _, kind = column.partition("_")
+    what = {"test": "test", "val": "validation"}.get(part, part)
+    balanced = "balanced " if kind == "balanced_accuracy" else ""
+    flipped = {
+        name: [[{**row, column: 100 * (1 - _value(row, column))} for row in history] for history in seeds]
+        for name, seeds in histories.items()
+    }
+    return history_curves(flipped, column, label=f"{balanced}{what} error (%)")
+
+
+def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
+    """Draw any column of the histories of several objectives; see :func:`error_curves` for lines and bands.
+
+    Args:
+        histories: the rows of `history.csv` of each objective, one list for each seed.
+        column: which one.
+        label: of the vertical axis.
+
+    Example:
+        >>> from evenhand.report.figures import history_curves
+        >>> figure = history_curves({"ce": [[{"epoch": 1, "train_loss": 2.3}]]}, "train_loss", label="training loss")
+        >>> figure.axes[0].get_ylabel()
+        'training loss'
+    """
+    figure = new_figure(6.4, 3.6)
+    axes = figure.add_subplot()
+    _draw_curves(axes, histories, column)
+    axes.set_ylabel(label, fontsize=9)
+    _legend(figure, histories)
+    return figure
+
+
+def complement_entropy_curves(histories: Histories, *, num_classes: int | None = None) -> Figure:
+    """Draw the complement entropy of validation images that are classified rightly and of those that are not.
+
+    Complement entropy is that of the probabilities of all classes but the actual one, made to sum to 1: at its largest,
+    ln(K - 1), no wrong class is preferred to another. This is what complement cross entropy raises.
+
+    Args:
+        histories: the rows of `history.csv` of each objective, one list for each seed.
+        num_classes: K, to mark the largest value.
+
+    Example:
+        >>> from evenhand.report.figures import complement_entropy_curves
+        >>> row = {"epoch": 1, "val_complement_entropy_right": 1.9, "val_complement_entropy_wrong": 1.2}
+        >>> figure = complement_entropy_curves({"ce": [[row]], "cce": [[row]]}, num_classes=10)
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['rightly classified images', 'wrongly classified images']
+    """
+    figure = new_figure(8.6, 3.5)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, kind in zip(panels, ("right", "wrong"), strict=True):
+        _draw_curves(axes, histories, f"val_complement_entropy_{kind}")
+        heading(axes, f"{kind}ly classified images", 3.6)
+        if num_classes is not None and num_classes > 2:
+            axes.axhline(math.log(num_classes - 1), color=QUIET, linewidth=0.8, linestyle="dashed")
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("complement entropy (nats)", fontsize=9)
+    largest = None if num_classes is None or num_classes <= 2 else f"ln({num_classes} - 1), all wrong classes alike"
+    _legend(figure, histories, largest)
+    return figure
+
+
+def _draw_curves(axes: Axes, histories: Histories, column: str) -> None:
+    if not histories:
+        raise EvenhandError("There are no histories to draw.")
+    for position, (name, seeds) in enumerate(histories.items()):
+        epochs, values = _values(name, seeds, column)
+        style = line_style(position)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without a value in any seed is left open
+            mean, low, high = np.nanmean(values, 0), np.nanmin(values, 0), np.nanmax(values, 0)
+        # One epoch alone would be a line of no length.
+        axes.plot(epochs, mean, marker="o" if len(epochs) == 1 else None, markersize=4, **style)
+        if len(values) > 1:
+            axes.fill_between(epochs, low, high, color=style["color"], alpha=0.18, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epoch", fontsize=9)
+    clear_frame(axes)
+
+
+def _values(name: str, seeds: Sequence[History], column: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the epochs that all seeds have reached, (E,), and the column there, (S, E)."""
+    common = min((len(history) for history in seeds), default=0)
+    if not common:
+        raise EvenhandError(f"There is no epoch of {name!r} to draw.")
+    values = np.array([[_value(row, column) for row in history[:common]] for history in seeds])
+    return np.array([row["epoch"] for row in seeds[0][:common]]), values
+
+
+def _value(row: Mapping[str, float], column: str) -> float:
+    if column not in row:
+        advice = "; train with --track-test to have it" if column.startswith("test_") else ""
+        raise EvenhandError(f"The history has no column {column!r}, only {some(list(row), 12)}{advice}.")
+    return row[column]
+
+
+def _legend(figure: Figure, histories: Histories, dashed: str | None = None) -> None:
+    handles = [Line2D([], [], **line_style(position)) for position in range(len(histories))]
+    labels = [
+        f"{name} (mean and range of {len(seeds)} seeds)" if len(seeds) > 1 else name
+        for name, seeds in histories.items()
+    ]
+    if dashed is not None:
+        handles.append(Line2D([], [], color=QUIET, linewidth=0.8, linestyle="dashed"))
+        labels.append(dashed)
+    legend_below(figure, handles, labels)

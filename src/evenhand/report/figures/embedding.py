@@ -1,0 +1,148 @@
+"""Where the images lie in a model's feature space, by t-SNE."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.seeds import stream
+from evenhand.report.figures.style import FAINT, NAME_SIZE, PALETTE, heading, legend_below, new_figure, round_ticks
+
+MOST_POINTS = 2_000
+FEWEST_POINTS = 10
+# So many classes have a colour and marker of their own.
+MOST_MARKED = 21
+
+
+def feature_embeddings(
+    features: Mapping[str, NDArray[np.floating]],
+    targets: NDArray[np.int64],
+    class_names: Sequence[str],
+    train_counts: Sequence[int],
+    *,
+    seed: int = 0,
+) -> Figure:
+    """Draw the features of several models in the plane, for the same images and with the same seed.
+
+    Distances between far points, sizes of clusters and the axes mean nothing in t-SNE; what it shows is which images
+    are neighbours. At most 2,000 images are drawn, chosen by the seed. More than 21 classes cannot be told apart by
+    colour; the colour then is the training images of the class.
+
+    Args:
+        features: of each model, (N, D), D may differ; row by row the same images.
+        targets: their classes, (N,).
+        class_names: (K,).
+        train_counts: training images of each class, (K,).
+        seed: of the choice of images and of t-SNE.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.report.figures import feature_embeddings
+        >>> targets = np.arange(20) % 2
+        >>> features = np.random.default_rng(0).normal(size=(20, 8)) + 9 * targets[:, None]
+        >>> figure = feature_embeddings({"ce": features, "cce": features**3}, targets, ["cat", "dog"], [90, 9])
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['ce', 'cce']
+    """
+    for name, rows in features.items():
+        if len(rows) != len(targets):
+            raise EvenhandError(f"The features of {name!r} must be {len(targets)} rows, one a target, got {len(rows)}.")
+    chosen = choose_points(len(targets), seed=seed)
+    points = {name: embed(rows[chosen], seed=seed) for name, rows in features.items()}
+    return draw_embeddings(points, targets[chosen], class_names, train_counts)
+
+
+def choose_points(number: int, *, seed: int) -> NDArray[np.int64]:
+    """Return which rows are drawn: all, or 2,000 of them by the seed, in order."""
+    return np.sort(stream(seed, "embedding").permutation(number)[:MOST_POINTS])
+
+
+def embed(features: NDArray[np.floating], *, seed: int = 0) -> NDArray[np.float32]:
+    """Return t-SNE coordinates of features.
+
+    Args:
+        features: (N, D), N of 10 or more.
+        seed: of t-SNE; it starts from the principal components.
+
+    Returns:
+        (N, 2).
+
+    Raises:
+        EvenhandError: too few rows, values that are NaN or infinite, or rows that are all the same.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    rows = np.asarray(features, np.float32)
+    if rows.ndim != 2 or len(rows) < FEWEST_POINTS:
+        raise EvenhandError(f"t-SNE needs {FEWEST_POINTS} or more rows of features, got shape {rows.shape}.")
+    if not np.isfinite(rows).all():
+        raise EvenhandError("The features hold NaN or infinite values, so they cannot be drawn; train the model again.")
+    rows = rows - rows.mean(axis=0)
+    largest = np.abs(rows).max()
+    if largest == 0:
+        raise EvenhandError("All rows of features are the same, so there is nothing to draw.")
+    # Only distances matter, and neither tiny nor huge ones; 50 components keep nearly all of them at less cost.
+    components = min(50, *rows.shape)
+    rows = PCA(max(components, 2), svd_solver="full").fit_transform(rows / largest) if rows.shape[1] > 1 else rows
+    if rows.shape[1] == 1:
+        rows = np.hstack([rows / largest, np.zeros_like(rows)])
+    perplexity = min(30.0, (len(rows) - 1) / 3)
+    points: NDArray[np.float32] = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
+    return points
+
+
+def draw_embeddings(
+    points: Mapping[str, NDArray[np.floating]],
+    targets: NDArray[np.int64],
+    class_names: Sequence[str],
+    train_counts: Sequence[int],
+) -> Figure:
+    """Draw points in the plane, (N, 2) for each model, coloured by class; see :func:`feature_embeddings`."""
+    columns = min(2, len(points))
+    rows = -(-len(points) // columns)
+    figure = new_figure(4.6 * columns, 4.5 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    marked = len(class_names) <= MOST_MARKED
+    counts = np.maximum(np.asarray(train_counts), 1)
+    order = np.argsort(-counts[targets], kind="stable")  # rare classes are drawn last, so that none is hidden
+    for axes, (name, places) in zip(grid.flat, points.items(), strict=False):
+        if marked:
+            for k in dict.fromkeys(targets[order].tolist()):
+                own = places[targets == k]
+                axes.plot(own[:, 0], own[:, 1], markersize=3, alpha=0.75, **_mark(k))
+        else:
+            scale = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
+            cloud = axes.scatter(
+                *places[order].T, s=9, linewidths=0, c=counts[targets[order]], cmap="cividis_r", norm=scale
+            )
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_color(FAINT)
+        heading(axes, name, 4.2)
+    for axes in list(grid.flat)[len(points) :]:
+        axes.set_visible(False)
+    if marked:
+        shown = [k for k in np.argsort(-counts, kind="stable").tolist() if (targets == k).any()]
+        handles = [Line2D([], [], markersize=5, **_mark(k)) for k in shown]
+        legend_below(figure, handles, [class_names[k] for k in shown])
+    else:
+        bar = figure.colorbar(cloud, ax=list(grid.flat), shrink=0.7, aspect=30, pad=0.02)
+        ticks = round_ticks(float(counts.min()), float(counts.max()))
+        bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
+        bar.minorticks_off()
+        bar.set_label("training images of the class", fontsize=9)
+        bar.ax.tick_params(labelsize=NAME_SIZE)
+    return figure
+
+
+def _mark(k: int) -> dict[str, Any]:
+    """Return the mark of the k-th class: filled dots in seven colours, then open triangles, then crosses."""
+    marker, fill = (("o", "full"), ("^", "none"), ("x", "none"))[k // len(PALETTE) % 3]
+    colour = PALETTE[k % len(PALETTE)]
+    return {"color": colour, "marker": marker, "fillstyle": fill, "markeredgewidth": 0.8, "linestyle": "none"}

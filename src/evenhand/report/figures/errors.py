@@ -1,0 +1,176 @@
+"""The pictures that a model gets wrong, and why."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.metrics.classification import Confusion, confusion_matrix
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shots import shot_groups
+from evenhand.report.figures.style import INK, QUIET, show_picture, wrap
+
+KINDS = {"few": "class has few training images", "similar": "visually similar class", "other": "neither"}
+# How many of the classes most alike to a class count as similar to it.
+NEIGHBOURS = 3
+# So many pictures of one and the same confusion are shown.
+MOST_OF_A_PAIR = 2
+TILE = 1.45
+
+
+def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequence[str], *, most: int = 6) -> Figure:
+    """Draw the most confident errors, those of rare classes and those between similar classes apart.
+
+    How they are told apart is said at :func:`sort_errors`. At most two pictures show the same confusion.
+
+    Args:
+        predictions: of one model.
+        images: pictures of some of the images, (M, H, W, 1) or (M, H, W, 3); a run keeps them in `thumbnails.npz`.
+        ids: of these pictures, (M,); some of them should be errors.
+        most: pictures in a row.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.predictions import Predictions
+        >>> from evenhand.report.figures import error_study
+        >>> logits = np.eye(3, dtype=np.float32)[[0, 0, 1, 1, 0]]
+        >>> names, ids = ("cat", "dog", "owl"), np.array(list("abcde"))
+        >>> mine = Predictions(logits, np.array([0, 0, 1, 1, 2]), ids, names, np.array([500, 90, 9]))
+        >>> figure = error_study(mine, np.zeros((1, 8, 8, 3), np.uint8), ["e"])
+        >>> figure.texts[0].get_text()
+        '(a) class has few training images: 1 of 1 error'
+    """
+    kinds = sort_errors(predictions)
+    errors = int((kinds != "").sum())
+    row_of = {name: row for row, name in enumerate(predictions.ids.tolist())}
+    unknown = [name for name in ids if str(name) not in row_of]
+    if unknown:
+        raise EvenhandError(f"There is no prediction for the picture {str(unknown[0])!r}.")
+    pictured = np.array([row_of[str(name)] for name in ids], np.int64)
+    confidence = np.exp(predictions.log_probabilities().max(axis=1))[pictured]
+    shown = {
+        kind: _varied(predictions, pictured, confidence, kinds[pictured] == kind)[:most] for kind in ("few", "similar")
+    }
+    captions = {
+        place: _caption(predictions, int(pictured[place]), confidence[place])
+        for places in shown.values()
+        for place in places
+    }
+    heights = {kind: _height([captions[place] for place in places]) for kind, places in shown.items()}
+    figure = Figure(figsize=(0.2 + TILE * most, 0.4 + sum(heights.values())))
+    width, height = figure.get_size_inches()
+    top = height
+    for letter, (kind, places) in zip("ab", shown.items(), strict=True):
+        number = int((kinds == kind).sum())
+        title = f"({letter}) {KINDS[kind]}: {number:,} of {errors:,} error{'s' * (errors != 1)}"
+        figure.text(0.1 / width, (top - 0.08) / height, title, va="top", fontsize=10, color=INK)
+        for column, place in enumerate(places):
+            left, bottom = 0.1 + TILE * column, top - 0.35 - TILE + 0.1
+            size = (TILE - 0.1) / width, (TILE - 0.1) / height
+            axes = figure.add_axes((left / width, bottom / height, *size), anchor="NW")
+            show_picture(axes, images[place])
+            figure.text(left / width, (bottom - 0.05) / height, captions[place], va="top", fontsize=7.5, color=INK)
+        if not places:
+            note = "no picture of such an error" if number else "there are none"
+            figure.text(0.1 / width, (top - 0.36) / height, note, va="top", fontsize=8, color=QUIET)
+        top -= heights[kind]
+    others = f"neither: {int((kinds == 'other').sum()):,} of {errors:,}"
+    figure.text(0.1 / width, (top - 0.08) / height, others, va="top", fontsize=8, color=QUIET)
+    return figure
+
+
+def _height(captions: Sequence[str]) -> float:
+    """Return how high a row of pictures with these captions is, with its title, in inches."""
+    lines = max((caption.count("\n") + 1 for caption in captions), default=0)
+    return 0.4 + TILE + 0.13 * lines if lines else 0.65
+
+
+def sort_errors(predictions: Predictions) -> NDArray[np.str_]:
+    """Say of each image why it may have been mistaken: `similar`, `few`, `other`, or nothing if it was not.
+
+    - `similar`: its class and the predicted one look alike: each is among the three classes (at most half of the
+      others) most like the other by :func:`class_similarity`, and each was taken for the other at least once.
+    - `few`: not that, and its class is few-shot (see :func:`evenhand.metrics.shots.shot_groups`).
+    - `other`: neither.
+
+    Similar goes first: a class that is only rare loses images to larger classes, but they do not lose any to it.
+
+    Returns:
+        (N,), text.
+    """
+    predicted, targets = predictions.predicted(), predictions.targets
+    confusion = confusion_matrix(targets, predicted, predictions.num_classes)
+    alike = _neighbours(confusion)[targets, predicted]
+    few = np.isin(targets, shot_groups(predictions.train_counts).few)
+    kinds: NDArray[np.str_] = np.where(alike, "similar", np.where(few, "few", "other"))
+    kinds[predicted == targets] = ""
+    return kinds
+
+
+def class_similarity(confusion: Confusion) -> NDArray[np.float64]:
+    r"""Return how alike classes are to a model, (K, K), symmetric, whatever its leaning towards larger classes.
+
+    .. math:: \eta_{ij} = \sqrt{\frac{N_{ij}\,N_{ji}}{N_{ii}\,N_{jj}}}
+
+    This is the similarity of Luce's choice model (1963). If a model takes i for j with odds that are a similarity times
+    a preference for j, the preferences cancel: a rare class that loses half of its images to a large one from which
+    none comes back is not similar to it. 0.5 is added to every count, so that no class divides by 0.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.report.figures import class_similarity
+        >>> even, leaning = np.array([[80, 20], [20, 80]]), np.array([[94, 6], [50, 50]])
+        >>> [float(class_similarity(counts)[0, 1].round(2)) for counts in (even, leaning)]
+        [0.25, 0.26]
+    """
+    counts = confusion + 0.5
+    diagonal = counts.diagonal()
+    similarity: NDArray[np.float64] = np.sqrt(counts * counts.T / np.outer(diagonal, diagonal))
+    return similarity
+
+
+def _neighbours(confusion: Confusion) -> NDArray[np.bool_]:
+    """Say which pairs of classes look alike, (K, K), symmetric; see :func:`sort_errors`."""
+    num_classes = len(confusion)
+    most = min(NEIGHBOURS, (num_classes - 1) // 2)
+    similarity = class_similarity(confusion)
+    np.fill_diagonal(similarity, -1)
+    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :most]
+    near = np.zeros((num_classes, num_classes), bool)
+    np.put_along_axis(near, nearest, True, axis=1)
+    mistaken = confusion > 0
+    alike: NDArray[np.bool_] = near & near.T & mistaken & mistaken.T
+    return alike
+
+
+def _varied(
+    predictions: Predictions,
+    pictured: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+    wanted: NDArray[np.bool_],
+) -> list[int]:
+    """Return places among the pictures, the most confident error first, at most two of each confusion."""
+    predicted = predictions.predicted()[pictured]
+    seen: dict[tuple[int, int], int] = {}
+    places = []
+    for place in np.argsort(-confidence, kind="stable").tolist():
+        pair = int(predictions.targets[pictured[place]]), int(predicted[place])
+        if wanted[place] and seen.get(pair, 0) < MOST_OF_A_PAIR:
+            seen[pair] = seen.get(pair, 0) + 1
+            places.append(place)
+    return places
+
+
+def _caption(predictions: Predictions, row: int, confidence: float) -> str:
+    truth, predicted = int(predictions.targets[row]), int(predictions.logits[row].argmax())
+    names, inches, size = predictions.class_names, TILE - 0.12, 7.5
+    return "\n".join(
+        [
+            wrap(f"actual: {names[truth]}", inches, size, lines=3),
+            wrap(f"{predictions.train_counts[truth]:,} in training", inches, size),
+            wrap(f"predicted: {names[predicted]}", inches, size, lines=3),
+            f"confidence {confidence:.1%}",
+        ]
+    )

@@ -1,0 +1,244 @@
+"""What all figures share: colours, texts that fit, legends that cover nothing, and saving."""
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
+from matplotlib.textpath import text_to_path
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+
+# Okabe and Ito's palette, told apart by people with any kind of colour vision; without yellow, too pale on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+MARKERS = ("o", "^", "s")
+GROUP_COLOURS = {"many": "#0072B2", "medium": "#009E73", "few": "#D55E00"}
+GAIN, LOSS = "#0072B2", "#D55E00"
+INK, QUIET, FAINT = "#222222", "#666666", "#BBBBBB"
+
+FORMATS = (".png", ".svg", ".pdf")
+
+# Up to so many classes are named one by one; more of them are numbered.
+MOST_NAMED = 30
+LONGEST_NAME = 40
+NAME_SIZE = 8.0
+
+# For scripts that matplotlib's own font lacks, if one of these is installed.
+FALLBACK_FONTS = ("Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Arial Unicode MS")
+
+
+def literal(text: str, most: int = LONGEST_NAME) -> str:
+    r"""Return a text as matplotlib must be given it: on one line, not too long, and never read as mathematics.
+
+    Example:
+        >>> from evenhand.report.figures.style import literal
+        >>> print(literal("$x_1$ " + "y" * 50, most=10))
+        \$x_1\$ yyy…
+    """
+    # Line breaks and control characters would break the layout or the XML of an SVG; so would lone surrogates.
+    text = "".join(letter if letter.isprintable() else "�" for letter in text)
+    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    return text.replace("$", r"\$")
+
+
+def width_of(text: str, size: float = NAME_SIZE) -> float:
+    """Return how wide a text is drawn, in inches, at a size in points."""
+    with _missing_glyphs_are_boxes():
+        width, _, _ = text_to_path.get_text_width_height_descent(
+            text.replace(r"\$", "$"), FontProperties(size=size), ismath=False
+        )
+    return float(width / 72)
+
+
+def widest(texts: Sequence[str], size: float = NAME_SIZE) -> float:
+    """Return the width of the widest of some texts in inches."""
+    return max((width_of(text, size) for text in texts), default=0.0)
+
+
+def wrap(text: str, inches: float, size: float = NAME_SIZE, *, lines: int = 1) -> str:
+    r"""Break a text into lines of this width, at spaces where there are any; what does not fit ends in an ellipsis.
+
+    Example:
+        >>> from evenhand.report.figures.style import wrap
+        >>> wrap("a rather long class name", 1.0, lines=2)
+        'a rather long\nclass name'
+        >>> wrap("a rather long class name", 1.0)
+        'a rather long cl…'
+    """
+    done: list[str] = []
+    rest = "".join(letter if letter.isprintable() else "�" for letter in text)
+    while rest and len(done) < lines:
+        last = len(done) == lines - 1
+        fits = _fitting(rest, inches, size)
+        if fits == len(rest):
+            done.append(rest)
+            rest = ""
+        elif last:
+            done.append(f"{rest[: max(_fitting(rest, inches - width_of('…', size), size), 1)].rstrip()}…")
+        else:
+            space = rest.rfind(" ", 1, fits + 1)
+            cut = space if space > 0 else fits
+            done.append(rest[:cut].rstrip())
+            rest = rest[cut:].lstrip()
+    return "\n".join(done).replace("$", r"\$")
+
+
+def _fitting(text: str, inches: float, size: float) -> int:
+    """Return how many letters of a text fit, at least 1."""
+    low, high = 1, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if width_of(text[:middle], size) <= inches else (low, middle - 1)
+    return low
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure whose layout makes room for all labels; sizes in inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def clear_frame(axes: Axes, grid: str = "y") -> None:
+    """Leave of the frame only the axes, and draw a quiet grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color=FAINT, linewidth=0.5)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=NAME_SIZE)
+
+
+def heading(axes: Axes, text: str, inches: float, *, size: float = 10.0) -> None:
+    """Write a title above an axes, in two lines at most."""
+    axes.set_title(wrap(text, inches, size, lines=2), loc="left", fontsize=size, color=INK)
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Put a legend below everything, and make the figure higher by as much as it needs."""
+    size = 8.5
+    room = figure.get_figwidth() - 0.2
+    shown = [wrap(label, room - 0.7, size) for label in labels]
+    columns = max(1, min(len(shown), int(room / (widest(shown, size) + 0.65))))
+    rows = -(-len(shown) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.19 * rows)
+    figure.legend(handles, shown, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)
+
+
+def line_style(position: int) -> dict[str, Any]:
+    """Return colour and dashes of the position-th of several lines; they differ in both."""
+    return {"color": PALETTE[position % len(PALETTE)], "linestyle": DASHES[position % len(DASHES)], "linewidth": 1.6}
+
+
+def marker_style(position: int) -> dict[str, Any]:
+    """Return colour and marker of the position-th of several kinds of points; 21 different ones."""
+    return {"color": PALETTE[position % len(PALETTE)], "marker": MARKERS[position % len(MARKERS)]}
+
+
+def thinned(number: int) -> list[int]:
+    """Return at most 11 round places among many: the first, then every so many-th.
+
+    Example:
+        >>> from evenhand.report.figures.style import thinned
+        >>> thinned(100)
+        [0, 9, 19, 29, 39, 49, 59, 69, 79, 89, 99]
+    """
+    steps = [lead * 10**power for power in range(9) for lead in (1, 2, 5)]
+    step = next(step for step in steps if number / step <= 10)
+    return sorted({0, *range(step - 1, number, step)})
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return round places on a logarithmic axis, at least two.
+
+    Example:
+        >>> from evenhand.report.figures.style import round_ticks
+        >>> round_ticks(6, 500), round_ticks(30, 40)
+        ([10, 20, 50, 100, 200, 500], [30, 40])
+    """
+    leads = (1, 2, 5) if high < 2_000 * low else (1,)
+    ticks: list[float] = [lead * 10**power for power in range(9) for lead in leads if low <= lead * 10**power <= high]
+    return ticks if len(ticks) > 1 else [low, high]
+
+
+def from_most_to_fewest(counts: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the classes by training images, the largest first; equal ones as they come."""
+    return np.argsort(-counts, kind="stable")
+
+
+def show_picture(axes: Axes, image: NDArray[np.uint8]) -> None:
+    """Draw a picture, (H, W, 1) or (H, W, 3), pixel by pixel."""
+    grey = image.ndim == 2 or image.shape[2] == 1
+    axes.imshow(image.reshape(image.shape[:2]) if grey else image, cmap="gray", vmin=0, vmax=255, interpolation="none")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(FAINT)
+
+
+def figure_bytes(figure: Figure, ending: str) -> bytes:
+    """Return a figure as the content of a PNG, SVG or PDF file; equal figures give equal bytes.
+
+    Args:
+        figure: any matplotlib figure.
+        ending: `.png`, `.svg` or `.pdf`.
+
+    Example:
+        >>> from evenhand.report.figures import class_distribution, figure_bytes
+        >>> figure = class_distribution([3, 1], ["a", "b"], ["many", "few"])
+        >>> b"<svg" in figure_bytes(figure, ".svg")
+        True
+    """
+    if ending.lower() not in FORMATS:
+        raise EvenhandError(f"A figure is saved as .png, .svg or .pdf, got {ending!r}.")
+    kind = ending[1:].lower()
+    installed = set(font_manager.fontManager.get_font_names()) if _has_foreign_texts(figure) else set()
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and not text.get_text().isascii():
+            text.set_fontfamily(["sans-serif", *(font for font in FALLBACK_FONTS if font in installed)])
+    file = io.BytesIO()
+    # A date and random ids would make every file of one and the same figure different.
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with mpl.rc_context({"svg.hashsalt": "evenhand"}), _missing_glyphs_are_boxes():
+        figure.savefig(file, format=kind, dpi=160, metadata=undated)
+    return file.getvalue()
+
+
+def save_figure(figure: Figure, path: Path | str) -> None:
+    """Write a figure as PNG, SVG or PDF, by the ending of the path.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.report.figures import class_distribution, save_figure
+        >>> target = Path(tempfile.mkdtemp()) / "classes.png"
+        >>> save_figure(class_distribution([3, 1], ["a", "b"], ["many", "few"]), target)
+        >>> target.read_bytes()[1:4]
+        b'PNG'
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise EvenhandError(f"A figure is saved as .png, .svg or .pdf, got {path.name!r}.")
+    content = figure_bytes(figure, path.suffix)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _has_foreign_texts(figure: Figure) -> bool:
+    return any(isinstance(text, Text) and not text.get_text().isascii() for text in figure.findobj(Text))
+
+
+@contextmanager
+def _missing_glyphs_are_boxes() -> Iterator[None]:
+    """Say nothing of letters that no installed font has; they are drawn as boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
+        yield

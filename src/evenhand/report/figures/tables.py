@@ -1,0 +1,47 @@
+"""What figures of several models need of their predictions."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
+from evenhand.metrics.classification import Confusion, confusion_matrix
+from evenhand.metrics.predictions import Predictions
+
+Runs = Mapping[str, Sequence[Predictions]]
+"""The predictions of each objective, one for each seed."""
+
+
+def first_of(runs: Runs) -> Predictions:
+    """Return any of the predictions, for class names and counts, after a check that all have the same classes."""
+    empty = [name for name, seeds in runs.items() if not seeds]
+    if not runs or empty:
+        raise EvenhandError(f"There are no predictions to draw{f' for {some(empty)}' if empty else ''}.")
+    first = next(iter(runs.values()))[0]
+    for name, seeds in runs.items():
+        if any(each.class_names != first.class_names for each in seeds):
+            raise EvenhandError(
+                f"The models were not trained on the same classes: {some(first.class_names)} and, for {name!r}, others."
+            )
+    return first
+
+
+def joint_confusion(seeds: Sequence[Predictions]) -> Confusion:
+    """Return the sum of the confusion matrices of several seeds, (K, K)."""
+    total: Confusion = np.sum(
+        [confusion_matrix(each.targets, each.predicted(), each.num_classes) for each in seeds], axis=0
+    )
+    return total
+
+
+def correct_by_image(seeds: Sequence[Predictions]) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.float64]]:
+    """Return ids (sorted), classes and the share of seeds that were right, (N,) each."""
+    orders = [np.argsort(each.ids) for each in seeds]
+    ids = seeds[0].ids[orders[0]]
+    for each, order in zip(seeds, orders, strict=True):
+        if not np.array_equal(each.ids[order], ids):
+            raise EvenhandError("The seeds were not tested on the same images, so they cannot be paired.")
+    right = [(each.predicted() == each.targets)[order] for each, order in zip(seeds, orders, strict=True)]
+    return ids, seeds[0].targets[orders[0]], np.mean(right, axis=0)
