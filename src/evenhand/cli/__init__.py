@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.compare import compare
 from evenhand.cli.config import config
 from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
 from evenhand.cli.inspect import inspect
 from evenhand.cli.predict import predict
+from evenhand.cli.report import report
+from evenhand.cli.reproduce import reproduce
+from evenhand.cli.serve import serve
 from evenhand.cli.train import train
 from evenhand.core.errors import EvenhandError
 
@@ -25,9 +29,13 @@ app = typer.Typer(
 )
 app.command()(inspect)
 app.command()(train)
+app.command()(compare)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(export)
+app.command()(report)
+app.command()(reproduce)
+app.command()(serve)
 app.add_typer(config, name="config")
 
 

@@ -1,0 +1,103 @@
+"""`evenhand compare`: which objective serves the rare classes, and how sure we are."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def compare(
+    source: Annotated[
+        str | None, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")
+    ] = None,
+    objectives: Annotated[
+        str, typer.Option(help="Joined by commas; several settings of one are tuned on validation.")
+    ] = "ce,focal,cot,cce",
+    seeds: Annotated[int, typer.Option(help="Runs of each objective, with seeds 0, 1, 2, ...")] = 5,
+    baseline: Annotated[str | None, typer.Option(help="What the others are compared with; ce if it is there.")] = None,
+    imbalance: Annotated[str | None, typer.Option(help="exp:RATIO, step:RATIO or none.")] = None,
+    model: Annotated[str | None, typer.Option(help="resnet8, resnet32, resnet34, ... or timm:NAME.")] = None,
+    recipe: Annotated[str, typer.Option(help="small, paper or road-marking.")] = "small",
+    config: Annotated[Path | None, typer.Option(help="A YAML file over the recipe.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as optimizer.lr=0.05.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="How often every training image is seen.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Height and width to bring images to.")] = None,
+    drop_small: Annotated[
+        bool | None, typer.Option("--drop-small", help="Leave out classes too small to split.")
+    ] = None,
+    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="Leave out unreadable images.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; one a processor or GPU if not given.")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray.")] = "local",
+    ray_address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The comparison's folder; under runs/ if not given.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json instead of tables.")] = False,
+) -> None:
+    """Train with several objectives and seeds, and say which is better, by how much, and how sure that is.
+
+    Finished runs are kept: the same command continues after an interruption, and more seeds or objectives are added to
+    those that are there.
+    """
+    from evenhand.cli.grid_progress import run_grid, show_failures, show_status
+    from evenhand.core.errors import EvenhandError
+    from evenhand.experiments.comparison import compare_runs, write_comparison
+    from evenhand.experiments.grid import canonical_objective, make_grid
+    from evenhand.report.page import write_report
+    from evenhand.training.config import make_config
+
+    flags: dict[str, Any] = {
+        "data__source": source,
+        "data__root": None if data_root is None else str(data_root),
+        "data__imbalance": imbalance,
+        "data__image_size": image_size,
+        "data__drop_small": drop_small,
+        "data__skip_bad": skip_bad,
+        "model__name": model,
+        "epochs": epochs,
+    }
+    base = make_config(recipe, config, settings or (), **flags)
+    if seeds < 1:
+        raise EvenhandError(f"A comparison needs at least 1 seed, got --seeds {seeds}.")
+    named = [canonical_objective(spec) for spec in objectives.split(",")]
+    if len(set(named)) < 2:
+        raise EvenhandError(f"A comparison needs at least 2 objectives, got {objectives!r}.")
+    chosen = None if baseline is None else canonical_objective(baseline)
+    if chosen is not None and chosen not in named and chosen not in {name.split(":")[0] for name in named}:
+        raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {objectives!r}.")
+    folder = out or _default_folder(base.data.source, base.data.imbalance, base.model.name)
+    grid = make_grid(folder, base, objectives=objectives.split(","), seeds=range(seeds))
+    if status:
+        show_status(grid, workers=jobs)
+        return
+    command = shlex.join(["evenhand", *sys.argv[1:]])
+    failures = run_grid(
+        grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json
+    )
+    lost = {failure.job.folder for failure in failures}
+    finished = [job.folder for job in grid if job.folder not in lost]
+    show_failures(failures)
+    if not finished:
+        raise typer.Exit(1)
+    comparison = compare_runs(finished, baseline=chosen)
+    written = write_comparison(comparison, folder)
+    page = write_report([folder])
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json(folder), ensure_ascii=True))
+    elif not quiet:
+        typer.echo(comparison.table())
+        typer.echo(f"\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _default_folder(source: str, imbalance: str, model: str) -> Path:
+    name = Path(source).name if "/" in source else source
+    parts = ["compare", name, *([] if imbalance == "none" else [imbalance]), model]
+    return Path("runs") / "_".join(parts).replace(":", "-").replace("=", "").replace("/", "-")

@@ -1,0 +1,257 @@
+"""`evenhand reproduce`: what the paper shows, measured beside what it printed."""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from evenhand.experiments.grid import Failure, Job
+    from evenhand.experiments.planning import Options
+    from evenhand.experiments.reproducing import Reproduction
+    from evenhand.experiments.studies import Study
+
+FIGURES: dict[str, "Callable[[Study, Options, Sequence[Job], Path], list[Path]]"] = {}
+"""Of each figure that can be drawn: a function of its study, options, runs and folder that returns what it wrote."""
+
+
+def reproduce(
+    study: Annotated[
+        str | None, typer.Argument(help="A table or figure, speed or claims; all are listed if none.")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="small, or paper: its recipe to the letter.")] = "small",
+    seeds: Annotated[int, typer.Option(help="Runs of each cell.")] = 3,
+    epochs: Annotated[int | None, typer.Option(help="Train shorter than the protocol; said in every result.")] = None,
+    released: Annotated[bool, typer.Option("--released", help="Add CCE with the released code's sign.")] = False,
+    source: Annotated[
+        str | None, typer.Option(help="Other data in place of the study's, such as fashion-mnist for table-gamma.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; one a processor or GPU if not given.")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray.")] = "local",
+    ray_address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")] = None,
+    out: Annotated[Path, typer.Option(help="Runs go to runs/ in it, results to folders of their own.")] = Path(
+        "runs/reproduce"
+    ),
+    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be run, and how long it takes.")
+    ] = False,
+    show_status: Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")] = False,
+    runs_only: Annotated[bool, typer.Option("--runs-only", help="Make the runs, and no table or figure.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
+) -> None:
+    """Make a table or figure of the paper again; without STUDY, list them all with what each needs."""
+    if study is None:
+        _list_studies()
+        return
+    from evenhand.core.errors import EvenhandError
+    from evenhand.experiments.planning import Options, jobs_of, plan
+    from evenhand.experiments.reproduced_pages import write_reproduction
+    from evenhand.experiments.reproducing import check_sources, read_reproduction
+    from evenhand.experiments.studies import find_study
+
+    chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
+    if engine not in ("local", "ray"):
+        raise EvenhandError(f"The engine is local or ray, got {engine!r}.")
+    if ray_address is not None and engine != "ray":
+        raise EvenhandError("--ray-address needs --engine ray.")
+    root = None if data_root is None else str(data_root)
+    options = Options(protocol, seeds, released, epochs, source, root)  # type: ignore[arg-type]
+    if chosen.id in ("speed", "claims") and not (dry_run or show_status):
+        _without_runs(chosen.id, out, command, quiet)
+        return
+    is_figure = chosen.id.startswith("figure-")
+    cells = plan(chosen, options)
+    grid = jobs_of(cells, out / "runs")
+    if dry_run or show_status:
+        (_show_plan if dry_run else _show_status)(chosen, options, grid, jobs)
+        return
+    if is_figure and chosen.id not in FIGURES and not (runs_only and grid):
+        then = "; add --runs-only to make the runs it will be drawn from" if grid else ""
+        raise EvenhandError(f"{chosen.id} cannot be drawn yet, as figures come with the report{then}.")
+    check_sources(cells)
+    if not quiet:
+        _echo(_title(chosen, options))
+    failures = _run(grid, jobs, engine, ray_address, command, quiet)
+    folder = out / f"{chosen.id}-{options.protocol}"
+    written: list[Path] = []
+    if is_figure and not runs_only:
+        written = FIGURES[chosen.id](chosen, options, grid, folder)
+    elif not runs_only:
+        result = read_reproduction(chosen, options, out / "runs", command=command)
+        written = write_reproduction(result, folder)
+        if not quiet:
+            _show(result)
+    for failure in failures:
+        typer.echo(f"evenhand: {failure.job.folder.name} failed: {failure.reason}", err=True)
+    if not quiet:
+        for path in written:
+            typer.echo(f"evenhand: wrote {path}", err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _list_studies() -> None:
+    from evenhand.experiments.studies import STUDIES
+
+    width = max(map(len, STUDIES))
+    for study in STUDIES.values():
+        later = "; drawn once the report is there" if study.id.startswith("figure-") and study.id not in FIGURES else ""
+        typer.echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs}{later})")
+    typer.echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
+
+
+def _title(study: "Study", options: "Options") -> list[str]:
+    from evenhand.experiments.planning import deviations
+
+    return [
+        f"{study.id}, protocol {options.protocol}: {study.shows}",
+        *(f"  {each}" for each in deviations(study, options)),
+    ]
+
+
+def _show_plan(study: "Study", options: "Options", grid: "Sequence[Job]", jobs: int | None) -> None:
+    from evenhand.experiments.estimating import estimate, size_of
+    from evenhand.experiments.running import default_workers
+    from evenhand.training.run import RunFolder
+
+    _echo(_title(study, options))
+    if not grid:
+        typer.echo("It needs no runs and takes a minute at most.")
+        return
+    for job in grid:
+        done = (
+            "done"
+            if RunFolder(job.folder).finished
+            else f"{size_of(job.config.data).train * job.config.epochs:,} images"
+        )
+        typer.echo(f"  {job.folder.name}: {job.config.epochs} epochs, {done}")
+    left = [job.config for job in grid if not RunFolder(job.folder).finished]
+    workers = jobs or default_workers(grid)
+    work = estimate(left, workers=workers)
+    typer.echo(
+        f"{len(grid)} runs, {len(grid) - len(left)} of them done; {work.trained:,} images to train on (all epochs) and "
+        f"{work.judged:,} to test on"
+    )
+    for kind, speed in work.speeds.items():
+        typer.echo(f"measured here: {speed:,.0f} images/s with {kind}")
+    typer.echo(f"about {_duration(work.seconds)} on this machine with {workers} runs at a time")
+
+
+def _show_status(_: "Study", __: "Options", grid: "Sequence[Job]", jobs: int | None) -> None:
+    from evenhand.experiments.running import default_workers
+    from evenhand.experiments.watching import describe, time_left
+
+    if not grid:
+        typer.echo("It needs no runs and takes a minute at most.")
+        return
+    states = describe(grid)
+    for state in states:
+        typer.echo(f"{state.status.value:<11}  {state.epochs_done}/{state.epochs} epochs  {state.job.folder.name}")
+    counts = {name: sum(state.status.value == name for state in states) for name in ("done", "running", "failed")}
+    left = time_left(states, jobs or default_workers(grid))
+    when = "" if left is None else f"; about {_duration(left)} left"
+    typer.echo(f"{', '.join(f'{number} {name}' for name, number in counts.items())} of {len(states)} runs{when}")
+
+
+def _run(
+    grid: "Sequence[Job]", jobs: int | None, engine: str, address: str | None, command: str, quiet: bool
+) -> "list[Failure]":
+    from evenhand.experiments.on_ray import run_on_ray
+    from evenhand.experiments.running import default_workers, run_jobs
+    from evenhand.experiments.watching import GridProgress
+
+    class Told(GridProgress):
+        """Says when a run ends."""
+
+        def done(self, job: "Job") -> None:
+            super().done(job)
+            self._tell(f"done  {job.folder.name}")
+
+        def failed(self, failure: "Failure") -> None:
+            super().failed(failure)
+            self._tell(f"failed  {failure.job.folder.name}: {failure.reason}")
+
+        def _tell(self, what: str) -> None:
+            from evenhand.experiments.grid import Status
+
+            left = "" if self.seconds_left is None else f"  {_duration(self.seconds_left)} left"
+            over = self.count(Status.DONE, Status.FAILED)
+            if not quiet:
+                typer.echo(f"[{over}/{len(self.jobs)}] {what}{left}", err=True)
+
+    watch = Told(grid, workers=jobs or default_workers(grid))
+    try:
+        if engine == "ray":
+            return run_on_ray(grid, address=address, command=command, watch=watch)
+        return run_jobs(grid, workers=jobs, command=command, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo("evenhand: stopped; the same command continues", err=True)
+        raise
+
+
+def _show(result: "Reproduction") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from evenhand.experiments.reproduced_pages import column_sentences, column_table, explanation
+
+    console = Console(highlight=False)
+    for column in result.columns:
+        heading, rows = column_table(column, result.measures)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in heading:
+            table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(Text(f"\n{column.title}", style="bold"), soft_wrap=True)
+        console.print(table)
+        for sentence in column_sentences(column, result.measures):
+            console.print(Text(sentence), soft_wrap=True)
+    console.print()
+    for sentence in (*result.conclusions(), explanation(result)):
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _without_runs(name: str, out: Path, command: str, quiet: bool) -> None:
+    from evenhand.experiments import claims, speed
+    from evenhand.experiments.reproduced_pages import write_pages
+    from evenhand.experiments.reproducing import how_made
+
+    shown: list[str] = []
+    pages: tuple[dict[str, Any], list[dict[str, Any]], str]
+    if name == "claims":
+        checked = claims.check_claims(out)
+        made = how_made([path.parent for path in sorted((out / "runs").glob("*/summary.json"))])
+        pages = claims.claims_json(checked, command, made), claims.claims_rows(checked), ""
+        pages = *pages[:2], claims.claims_markdown(checked, command, made)
+        for each in checked:
+            shown += [each.claim.text, *(f"  {line}" for line in each.lines())]
+    else:
+        times, made = speed.measure_speed(), speed.here()
+        pages = (
+            speed.speed_json(times, command, made),
+            speed.speed_rows(times),
+            speed.speed_markdown(times, command, made),
+        )
+        shown = pages[2].splitlines()
+    written = write_pages(out / name, *pages)
+    if not quiet:
+        _echo(shown)
+        for path in written:
+            typer.echo(f"evenhand: wrote {path}", err=True)
+
+
+def _echo(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

@@ -1,0 +1,290 @@
+"""A grid on one machine: what it keeps, continues, tells, and survives."""
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments import one_run, running
+from evenhand.experiments.grid import Failure, Job, Status, make_grid, run_name, status, write_failure
+from evenhand.experiments.locks import take_lock
+from evenhand.experiments.one_run import End, do_run
+from evenhand.experiments.running import default_workers, run_jobs
+from evenhand.experiments.watching import GridProgress, JobState, describe, time_left
+from evenhand.training.config import load_config
+from evenhand.training.run import RunFolder, train_run
+from evenhand.training.trainer import Interrupted, Row, Watch
+from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of, undisturbed
+from tests.training.runs import StopAfter, assert_same_run, tiny
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
+    """A grid that nothing disturbed, done without an engine; tests only read it."""
+    return undisturbed(tmp_path_factory.mktemp("whole"))
+
+
+def assert_same_grid(jobs: list[Job], whole: list[Job]) -> None:
+    assert [job.folder.name for job in jobs] == [job.folder.name for job in whole]
+    for job, other in zip(jobs, whole, strict=True):
+        assert_same_run(job.folder, other.folder)
+
+
+def bad_job(root: Path) -> Job:
+    """A run whose source is a folder with nothing in it."""
+    (root.parent / "empty").mkdir(exist_ok=True)
+    (job,) = make_grid(root, tiny(data__source=str(root.parent / "empty")), objectives=["ce"], seeds=[0])
+    return job
+
+
+def test_a_grid_keeps_continues_begins_and_isolates_failures(tmp_path: Path, whole: list[Job]) -> None:
+    """One run is finished already, one was stopped, one was killed before its config was there, one is impossible."""
+    jobs = small_grid(tmp_path / "runs")
+    train_run(jobs[0].config, jobs[0].folder)
+    with pytest.raises(Interrupted):
+        train_run(jobs[1].config, jobs[1].folder, watch=StopAfter(10))
+    jobs[2].folder.mkdir()
+    (jobs[2].folder / ".config.yaml.abc.part").write_text("half")
+    bad = bad_job(tmp_path / "runs")
+    before, heard = times_of(jobs[0].folder), Heard()
+    progress = GridProgress([bad, *jobs], workers=2)
+    assert (progress.count(Status.DONE), progress.epochs_done) == (1, EPOCHS + 1)
+
+    failures = run_jobs([bad, *jobs, jobs[3]], workers=2, command="evenhand compare", watch=heard)
+
+    assert failures == heard.failures == [Failure(bad, failures[0].reason)]
+    assert "empty" in failures[0].reason
+    assert failures[0].reason.endswith(".")
+    assert times_of(jobs[0].folder) == before
+    assert sorted(heard.ends) == sorted(job.folder for job in jobs[1:])
+    assert sorted(heard.starts) == sorted([bad.folder, *heard.ends])
+    first = {jobs[1].folder: 2, jobs[2].folder: 1, jobs[3].folder: 1}
+    assert sorted(heard.epochs) == sorted((f, e) for f, start in first.items() for e in range(start, EPOCHS + 1))
+    assert_same_grid(jobs, whole)
+    assert [status(job) for job in (bad, *jobs)] == [Status.FAILED] + 4 * [Status.DONE]
+    assert (jobs[3].folder / "config.yaml").read_text().startswith("# evenhand compare\n")
+    assert not any(line for job in jobs[1:] for line in job.log.read_text().splitlines())
+
+
+def test_two_grids_at_once_do_no_run_twice(tmp_path: Path, whole: list[Job]) -> None:
+    jobs, heard = small_grid(tmp_path), [Heard(), Heard()]
+    grids = [threading.Thread(target=run_jobs, args=(jobs,), kwargs={"workers": 2, "watch": each}) for each in heard]
+    for grid in grids:
+        grid.start()
+    for grid in grids:
+        grid.join(120)
+    together = heard[0].epochs + heard[1].epochs
+    assert sorted(together) == sorted((job.folder, epoch) for job in jobs for epoch in range(1, EPOCHS + 1))
+    assert heard[0].waits + heard[1].waits
+    assert heard[0].failures == heard[1].failures == []
+    assert_same_grid(jobs, whole)
+
+
+class Killer(Heard):
+    """Kills the process of the first run it hears of, so many times."""
+
+    def __init__(self, kills: int) -> None:
+        super().__init__()
+        self.kills = kills
+
+    def progress(self, job: Job, row: Row) -> None:
+        super().progress(job, row)
+        if self.kills and job.folder == self.starts[0]:
+            self.kills -= 1
+            for process in multiprocessing.active_children():
+                if process.name == job.folder.name and process.pid:
+                    os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_lost_worker_is_replaced_once(tmp_path: Path, whole: list[Job]) -> None:
+    jobs, killer = small_grid(tmp_path, epochs=EPOCHS)[:2], Killer(kills=1)
+    assert run_jobs(jobs, workers=1, watch=killer) == []
+    assert killer.starts == [jobs[0].folder, jobs[0].folder, jobs[1].folder]
+    assert_same_grid(jobs, whole[:2])
+
+
+def test_a_worker_lost_twice_is_a_failure_and_tried_by_the_next_call(tmp_path: Path, whole: list[Job]) -> None:
+    jobs, killer = small_grid(tmp_path)[:1], Killer(kills=2)
+    failures = run_jobs(jobs, workers=1, watch=killer)
+    assert [failure.reason for failure in failures] == [
+        "Its process was ended by SIGKILL twice; if memory ran out, let fewer runs go on at once."
+    ]
+    assert status(jobs[0]) is Status.FAILED
+    assert run_jobs(jobs) == []
+    assert status(jobs[0]) is Status.DONE
+    assert not jobs[0].failure.exists()
+    assert_same_grid(jobs, whole[:1])
+
+
+def test_an_unforeseen_error_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    job = small_grid(tmp_path)[0]
+    monkeypatch.setattr(one_run, "train_run", broken)
+    assert do_run(job) == End("failed", "ZeroDivisionError: by zero")
+    assert "in broken" in json.loads(job.failure.read_text())["traceback"]
+
+
+def test_a_run_that_someone_works_on_is_busy(tmp_path: Path) -> None:
+    job = small_grid(tmp_path)[0]
+    lock = take_lock(job.lock)
+    assert lock is not None
+    with lock:
+        assert do_run(job) == End("busy")
+
+
+def test_a_finished_run_is_not_begun_again_after_waiting(whole: list[Job]) -> None:
+    before = times_of(whole[0].folder)
+    write_failure(Failure(whole[0], "Long ago."))
+    assert do_run(whole[0]) == End("done")
+    assert times_of(whole[0].folder) == before
+    assert status(whole[0]) is Status.DONE
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+    job = small_grid(tmp_path)[0]
+    job.folder.mkdir()
+    (job.folder / "thesis.txt").write_text("mine")
+    end = do_run(job)
+    assert end.kind == "failed"
+    assert "is no empty folder" in end.reason
+    assert (job.folder / "thesis.txt").read_text() == "mine"
+
+
+def test_an_edited_config_is_refused_but_moved_data_are_not(tmp_path: Path, whole: list[Job]) -> None:
+    job = small_grid(tmp_path)[0]
+    with pytest.raises(Interrupted):
+        train_run(job.config, job.folder, watch=StopAfter(10))
+    path = job.folder / "config.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("lr: 0.1", "lr: 0.2"))
+    end = do_run(job)
+    assert end == End("failed", f"{path} was changed after the run began; remove {job.folder} to start it anew.")
+    path.write_text(text)
+    data = job.config.data.model_copy(update={"root": str(tmp_path)})
+    moved = Job(job.config.model_copy(update={"data": data}), job.folder)
+    assert run_name(moved.config) == run_name(job.config)
+    assert do_run(moved) == End("done")
+    assert load_config(path) == moved.config
+    assert_same_run(job.folder, whole[0].folder)
+
+
+def test_data_are_loaded_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is held while a run prepares and free once it trains."""
+    job, locked = small_grid(tmp_path)[0], []
+
+    def look(_: object, __: object, *, watch: Watch, **___: object) -> None:
+        (path,) = job.lock.parent.glob("data-*.lock")
+        for _step in range(2):
+            locked.append(take_lock(path) is None)
+            watch.stopped()
+        watch.step(1, 1, 1)
+        watch.epoch({"epoch": 1})
+
+    monkeypatch.setattr(one_run, "train_run", look)
+    assert do_run(job) == End("done")
+    assert locked == [True, False]
+
+
+def test_workers_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jobs = small_grid(tmp_path)
+    with pytest.raises(EvenhandError, match=r"^At least 1 run has to go on at a time, got 0\.$"):
+        run_jobs(jobs, workers=0)
+    monkeypatch.setattr(running, "count_processors", lambda: 12)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert default_workers(jobs) == 4
+    assert default_workers(3 * jobs) == 8
+    assert default_workers([]) == 1
+    for given, workers, threads in (("", 5, 2), ("", 30, 1), ("1", 2, 1), ("4", 2, 4), ("64", 2, 6), ("x", 2, 6)):
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+        assert running._threads(workers) == threads
+
+
+def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pretended: what a worker is told is what counts."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    base = tiny("compute.accelerator=auto")
+    jobs = make_grid(tmp_path, base, objectives=["ce", "cce", "cot"], seeds=[0])
+    assert default_workers(jobs) == 2
+    assert default_workers(small_grid(tmp_path)) != 0
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert running._visible_gpus(2) == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    assert running._visible_gpus(2) == ["3", "GPU-5"]
+
+
+def test_nothing_to_do_is_done_at_once(whole: list[Job]) -> None:
+    heard = Heard()
+    assert run_jobs([]) == run_jobs(whole, watch=heard) == []
+    assert not heard.starts
+
+
+def state_of(job: Job, found: Status, done: int, seconds: float | None) -> JobState:
+    return JobState(job, found, done, 10, seconds)
+
+
+def test_time_left_is_taken_from_the_runs_most_alike(tmp_path: Path) -> None:
+    base = tiny(epochs=10)
+    jobs = make_grid(tmp_path, base, objectives=["ce", "cot"], seeds=[0, 1], models=["resnet8", "resnet32"])
+    ce, cot, ce_1, cot_1, ce_32, *_ = jobs
+    assert time_left([state_of(ce, Status.MISSING, 0, None)]) is None
+    assert time_left([]) == 0
+    assert time_left([state_of(ce, Status.DONE, 10, 2.0), state_of(cot, Status.FAILED, 3, 4.0)]) == 0
+    known = [state_of(ce, Status.DONE, 10, 2.0), state_of(cot, Status.RUNNING, 5, 4.0)]
+    assert time_left(known) == pytest.approx(5 * 4)
+    assert time_left([*known, state_of(ce_1, Status.MISSING, 0, None)]) == pytest.approx(20 + 10 * 2)
+    assert time_left([*known, state_of(cot_1, Status.INTERRUPTED, 0, None)]) == pytest.approx(20 + 10 * 4)
+    assert time_left([*known, state_of(ce_32, Status.MISSING, 0, None)]) == pytest.approx(20 + 10 * 3)
+    two = [*known, state_of(cot_1, Status.MISSING, 0, None)]
+    assert time_left(two, workers=2) == pytest.approx(40)  # the longest run cannot be divided
+    assert time_left([*two, state_of(ce_1, Status.MISSING, 0, None)], workers=2) == pytest.approx(40)
+
+
+def test_a_finished_grid_is_described(whole: list[Job]) -> None:
+    states = describe(whole)
+    assert [(state.status, state.epochs_done, state.epochs) for state in states] == 4 * [(Status.DONE, EPOCHS, EPOCHS)]
+    rows = np.genfromtxt(whole[0].folder / "history.csv", delimiter=",", names=True)
+    assert states[0].seconds == pytest.approx(rows["seconds"].mean())
+    assert time_left(states) == 0
+
+
+def test_progress_counts_and_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("evenhand.experiments.watching.time.monotonic", lambda: clock[0])
+    jobs = small_grid(tmp_path, epochs=10)[:3]
+    progress = GridProgress(jobs, workers=1)
+    assert (progress.epochs, progress.epochs_done, progress.seconds_left) == (30, 0, None)
+    progress.started(jobs[0])
+    clock[0] += 5 + 2
+    progress.progress(jobs[0], {"epoch": 1, "seconds": 2.0})
+    assert progress.seconds_left == pytest.approx(29 * 2 + 2 * 5)
+    for epoch in range(2, 11):
+        clock[0] += 3  # of which 2 are training
+        progress.progress(jobs[0], {"epoch": epoch, "seconds": 2.0})
+    assert progress.epochs_done == 10
+    assert progress.seconds_left == pytest.approx(20 * 3 + 2 * 5)
+    progress.done(jobs[0])
+    progress.waiting(jobs[1])
+    progress.started(jobs[2])
+    progress.failed(Failure(jobs[2], "No."))
+    counted = [progress.count(each) for each in (Status.DONE, Status.RUNNING, Status.FAILED, Status.MISSING)]
+    assert counted == [1, 1, 1, 0]
+    assert progress.seconds_left == pytest.approx(10 * 3)
+    progress.done(jobs[1])
+    assert progress.seconds_left == 0
+    assert progress.epochs_done == progress.epochs
+
+
+def test_run_folders_are_as_train_makes_them(whole: list[Job], tmp_path: Path) -> None:
+    jobs = small_grid(tmp_path)[:1]
+    assert run_jobs(jobs) == []
+    assert RunFolder(jobs[0].folder).config() == jobs[0].config
+    assert_same_grid(jobs, whole[:1])
