@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from evenhand.experiments.grid import Failure, Job
+    from evenhand.experiments.grid import Job
     from evenhand.experiments.planning import Options
     from evenhand.experiments.reproducing import Reproduction
     from evenhand.experiments.studies import Study
@@ -39,7 +39,7 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be run, and how long it takes.")
     ] = False,
-    show_status: Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")] = False,
     runs_only: Annotated[bool, typer.Option("--runs-only", help="Make the runs, and no table or figure.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
 ) -> None:
@@ -47,6 +47,7 @@ def reproduce(
     if study is None:
         _list_studies()
         return
+    from evenhand.cli.grid_progress import run_grid, show_failures, show_status
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.planning import Options, jobs_of, plan
     from evenhand.experiments.reproduced_pages import write_reproduction
@@ -54,20 +55,23 @@ def reproduce(
     from evenhand.experiments.studies import find_study
 
     chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
-    if engine not in ("local", "ray"):
+    if engine not in ("local", "ray"):  # before data are fetched
         raise EvenhandError(f"The engine is local or ray, got {engine!r}.")
     if ray_address is not None and engine != "ray":
-        raise EvenhandError("--ray-address needs --engine ray.")
+        raise EvenhandError(f"--ray-address {ray_address} needs --engine ray.")
     root = None if data_root is None else str(data_root)
     options = Options(protocol, seeds, released, epochs, source, root)  # type: ignore[arg-type]
-    if chosen.id in ("speed", "claims") and not (dry_run or show_status):
+    if chosen.id in ("speed", "claims") and not (dry_run or status):
         _without_runs(chosen.id, out, command, quiet)
         return
     is_figure = chosen.id.startswith("figure-")
     cells = plan(chosen, options)
     grid = jobs_of(cells, out / "runs")
-    if dry_run or show_status:
-        (_show_plan if dry_run else _show_status)(chosen, options, grid, jobs)
+    if dry_run or (status and not grid):
+        _show_plan(chosen, options, grid, jobs)
+        return
+    if status:
+        show_status(grid, workers=jobs)
         return
     if is_figure and chosen.id not in FIGURES and not (runs_only and grid):
         then = "; add --runs-only to make the runs it will be drawn from" if grid else ""
@@ -75,7 +79,7 @@ def reproduce(
     check_sources(cells)
     if not quiet:
         _echo(_title(chosen, options))
-    failures = _run(grid, jobs, engine, ray_address, command, quiet)
+    failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet)
     folder = out / f"{chosen.id}-{options.protocol}"
     written: list[Path] = []
     if is_figure and not runs_only:
@@ -85,8 +89,7 @@ def reproduce(
         written = write_reproduction(result, folder)
         if not quiet:
             _show(result)
-    for failure in failures:
-        typer.echo(f"evenhand: {failure.job.folder.name} failed: {failure.reason}", err=True)
+    show_failures(failures)
     if not quiet:
         for path in written:
             typer.echo(f"evenhand: wrote {path}", err=True)
@@ -141,58 +144,6 @@ def _show_plan(study: "Study", options: "Options", grid: "Sequence[Job]", jobs: 
     typer.echo(f"about {_duration(work.seconds)} on this machine with {workers} runs at a time")
 
 
-def _show_status(_: "Study", __: "Options", grid: "Sequence[Job]", jobs: int | None) -> None:
-    from evenhand.experiments.running import default_workers
-    from evenhand.experiments.watching import describe, time_left
-
-    if not grid:
-        typer.echo("It needs no runs and takes a minute at most.")
-        return
-    states = describe(grid)
-    for state in states:
-        typer.echo(f"{state.status.value:<11}  {state.epochs_done}/{state.epochs} epochs  {state.job.folder.name}")
-    counts = {name: sum(state.status.value == name for state in states) for name in ("done", "running", "failed")}
-    left = time_left(states, jobs or default_workers(grid))
-    when = "" if left is None else f"; about {_duration(left)} left"
-    typer.echo(f"{', '.join(f'{number} {name}' for name, number in counts.items())} of {len(states)} runs{when}")
-
-
-def _run(
-    grid: "Sequence[Job]", jobs: int | None, engine: str, address: str | None, command: str, quiet: bool
-) -> "list[Failure]":
-    from evenhand.experiments.on_ray import run_on_ray
-    from evenhand.experiments.running import default_workers, run_jobs
-    from evenhand.experiments.watching import GridProgress
-
-    class Told(GridProgress):
-        """Says when a run ends."""
-
-        def done(self, job: "Job") -> None:
-            super().done(job)
-            self._tell(f"done  {job.folder.name}")
-
-        def failed(self, failure: "Failure") -> None:
-            super().failed(failure)
-            self._tell(f"failed  {failure.job.folder.name}: {failure.reason}")
-
-        def _tell(self, what: str) -> None:
-            from evenhand.experiments.grid import Status
-
-            left = "" if self.seconds_left is None else f"  {_duration(self.seconds_left)} left"
-            over = self.count(Status.DONE, Status.FAILED)
-            if not quiet:
-                typer.echo(f"[{over}/{len(self.jobs)}] {what}{left}", err=True)
-
-    watch = Told(grid, workers=jobs or default_workers(grid))
-    try:
-        if engine == "ray":
-            return run_on_ray(grid, address=address, command=command, watch=watch)
-        return run_jobs(grid, workers=jobs, command=command, watch=watch)
-    except KeyboardInterrupt:
-        typer.echo("evenhand: stopped; the same command continues", err=True)
-        raise
-
-
 def _show(result: "Reproduction") -> None:
     from rich.console import Console
     from rich.table import Table
@@ -227,8 +178,11 @@ def _without_runs(name: str, out: Path, command: str, quiet: bool) -> None:
     if name == "claims":
         checked = claims.check_claims(out)
         made = how_made([path.parent for path in sorted((out / "runs").glob("*/summary.json"))])
-        pages = claims.claims_json(checked, command, made), claims.claims_rows(checked), ""
-        pages = *pages[:2], claims.claims_markdown(checked, command, made)
+        pages = (
+            claims.claims_json(checked, command, made),
+            claims.claims_rows(checked),
+            claims.claims_markdown(checked, command, made),
+        )
         for each in checked:
             shown += [each.claim.text, *(f"  {line}" for line in each.lines())]
     else:

@@ -1,6 +1,5 @@
 """How much work a study is: images to be seen, and the time they take on this machine from a few real steps."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from torch.optim import SGD
 from evenhand.data import standard
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS
+from evenhand.experiments.running import count_processors
 from evenhand.models.build import build_model
 from evenhand.training.config import Config, Data
 from evenhand.training.objectives import build_objective
@@ -114,7 +114,7 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
         seen, tested = size.train * config.epochs, size.test * (config.epochs if config.track_test else 1)
         kind = f"{config.model.name} at {size.image_size}x{size.image_size}, batch {config.batch_size}"
         if kind not in speeds:
-            with threads(max((os.cpu_count() or 1) // workers, 1)):
+            with threads(max(count_processors() // workers, 1)):
                 speeds[kind] = 1 / seconds_per_image(config, size)
         trained, judged = trained + seen, judged + tested
         seconds += (seen * COST.get(config.objective, 1.0) + tested / 3) / speeds[kind]
