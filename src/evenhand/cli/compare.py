@@ -77,9 +77,7 @@ def compare(
         show_status(grid, workers=jobs)
         return
     command = shlex.join(["evenhand", *sys.argv[1:]])
-    failures = run_grid(
-        grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json
-    )
+    failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json)
     lost = {failure.job.folder for failure in failures}
     finished = [job.folder for job in grid if job.folder not in lost]
     show_failures(failures)

@@ -92,7 +92,7 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
             signal.signal(number, handler)
 
 
-def show_summary(path: Path, summary: dict[str, Any], *, as_json: bool) -> None:
+def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bool) -> None:
     """Print the judgement of a run."""
     if as_json:
         typer.echo(json.dumps(summary, ensure_ascii=True))
@@ -108,4 +108,4 @@ def show_summary(path: Path, summary: dict[str, Any], *, as_json: bool) -> None:
     typer.echo(f"mean recall: {', '.join(listed)}; worst class {worst['name']!r} {worst['recall']:.1%}")
     for note in summary["notes"]:
         typer.echo(note)
-    typer.echo(f"run: {path}")
+    typer.echo(f"run: {path}\nreport: {page}")

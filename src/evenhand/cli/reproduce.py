@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from evenhand.experiments.planning import Options
     from evenhand.experiments.reproducing import Reproduction
     from evenhand.experiments.studies import Study
-
-FIGURES: dict[str, "Callable[[Study, Options, Sequence[Job], Path], list[Path]]"] = {}
-"""Of each figure that can be drawn: a function of its study, options, runs and folder that returns what it wrote."""
 
 
 def reproduce(
@@ -53,6 +50,7 @@ def reproduce(
     from evenhand.experiments.reproduced_pages import write_reproduction
     from evenhand.experiments.reproducing import check_sources, read_reproduction
     from evenhand.experiments.studies import find_study
+    from evenhand.report.paper import draw_paper_figure
 
     chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
     if engine not in ("local", "ray"):  # before data are fetched
@@ -64,7 +62,6 @@ def reproduce(
     if chosen.id in ("speed", "claims") and not (dry_run or status):
         _without_runs(chosen.id, out, command, quiet)
         return
-    is_figure = chosen.id.startswith("figure-")
     cells = plan(chosen, options)
     grid = jobs_of(cells, out / "runs")
     if dry_run or (status and not grid):
@@ -73,17 +70,15 @@ def reproduce(
     if status:
         show_status(grid, workers=jobs)
         return
-    if is_figure and chosen.id not in FIGURES and not (runs_only and grid):
-        then = "; add --runs-only to make the runs it will be drawn from" if grid else ""
-        raise EvenhandError(f"{chosen.id} cannot be drawn yet, as figures come with the report{then}.")
     check_sources(cells)
     if not quiet:
         _echo(_title(chosen, options))
     failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet)
     folder = out / f"{chosen.id}-{options.protocol}"
     written: list[Path] = []
-    if is_figure and not runs_only:
-        written = FIGURES[chosen.id](chosen, options, grid, folder)
+    if chosen.id.startswith("figure-") and not runs_only:
+        lost = {failure.job.folder for failure in failures}
+        written = draw_paper_figure(chosen.id, [job.folder for job in grid if job.folder not in lost], folder)
     elif not runs_only:
         result = read_reproduction(chosen, options, out / "runs", command=command)
         written = write_reproduction(result, folder)
@@ -102,8 +97,7 @@ def _list_studies() -> None:
 
     width = max(map(len, STUDIES))
     for study in STUDIES.values():
-        later = "; drawn once the report is there" if study.id.startswith("figure-") and study.id not in FIGURES else ""
-        typer.echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs}{later})")
+        typer.echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs})")
     typer.echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
 
 

@@ -54,6 +54,7 @@ def train(
     """Train a classifier, choose its best epoch on validation, and judge it on the test set."""
     from evenhand.cli.progress import is_first_process, show_summary, watching
     from evenhand.core.errors import EvenhandError
+    from evenhand.report.page import write_report
     from evenhand.training.config import make_config
     from evenhand.training.run import RunFolder, resume_run, train_run
 
@@ -94,8 +95,10 @@ def train(
         command = shlex.join(["evenhand", *sys.argv[1:]])
         with watching(wanted, folder, quiet=quiet, as_json=as_json) as watch:
             run = train_run(wanted, folder, command=command, watch=watch)
-    if not quiet and is_first_process():
-        show_summary(run.path, run.summary(), as_json=as_json)
+    if is_first_process():
+        page = write_report([run.path], embedding=False)
+        if not quiet:
+            show_summary(run.path, page, run.summary(), as_json=as_json)
 
 
 def _default_folder(config: Any) -> Path:

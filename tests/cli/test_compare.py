@@ -1,0 +1,81 @@
+"""`evenhand compare` as a person types it."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trained import assert_one_sentence, evenhand
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("digits", "--imbalance", "exp:20", "--epochs", "2", "--set", "compute.precision=float32")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return lambda *args: evenhand(capsys, monkeypatch, "compare", *args)
+
+
+def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path) -> None:
+    quick = (*QUICK, "--objectives", "ce,cce", "--seeds", "2", "--out", "both")
+    code, out, err = run(*quick)
+    assert code == 0, err
+    assert "Verdict" in out
+    assert "cce" in out
+    folder = tmp_path / "both"
+    content = json.loads((folder / "comparison.json").read_text("utf-8"))
+    assert (content["objectives"], content["seeds"], content["baseline"]) == (["ce", "cce"], [0, 1], "ce")
+    assert (folder / "report.html").stat().st_size > 10_000
+    with (folder / "comparison.csv").open(newline="") as file:
+        assert [row["objective"] for row in csv.DictReader(file)] == ["ce", "cce"]
+    weights = {path: path.stat().st_mtime_ns for path in folder.glob("*/weights/*")}
+    assert len(weights) == 8
+
+    # One objective more: the four runs that are there stay as they are.
+    code, out, err = run(*quick[:-5], "ce,cce,focal", *quick[-4:], "--json")
+    assert code == 0, err
+    assert json.loads(out)["objectives"] == ["ce", "cce", "focal"]
+    assert {path: path.stat().st_mtime_ns for path in weights} == weights
+    assert len(list(folder.glob("*/summary.json"))) == 6
+
+    code, out, _ = run(*quick, "--status")
+    assert code == 0
+    assert "4 runs: 4 done" in out
+
+
+def test_settings_are_picked_on_validation(run: Run) -> None:
+    code, out, err = run(*QUICK, "--objectives", "ce,cce:gamma=-1,cce:gamma=-3", "--seeds", "1", "--out", "tuned")
+    assert code == 0, err
+    assert out.count("not picked") == 1
+    assert "picked among 2 settings of cce" in " ".join(out.split())
+
+
+def test_a_run_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) -> None:
+    code, out, err = run(*QUICK, "--objectives", "ce,cce,cce:gamma=1e30", "--seeds", "1", "--out", "some")
+    assert code == 1
+    assert "1 run failed; the same command tries again" in err
+    assert "Verdict" in out
+    assert json.loads((tmp_path / "some" / "comparison.json").read_text("utf-8"))["objectives"] == ["ce", "cce"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("digits", "--objectives", "ce,cse"), "There is no objective 'cse'"),
+        (("digits", "--objectives", "ce"), "at least 2 objectives"),
+        (("digits", "--objectives", "ce,cce,erm"), "'erm' is given twice, first as 'ce'"),
+        (("digits", "--objectives", "ce,"), "Cannot read ''"),
+        (("digits", "--seeds", "0"), "at least 1 seed, got --seeds 0"),
+        (("digits", "--baseline", "focal", "--objectives", "ce,cce"), "The baseline 'focal' is not among"),
+        (("digits", "--model", "resnet9"), "There is no network 'resnet9'"),
+        (("digits", "--jobs", "0"), "At least 1 run has to go on at a time"),
+        (("digits", "--engine", "slurm"), "The engine is local or ray"),
+        (("no/such/folder",), "no/such/folder"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(run: Run, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
+    assert_one_sentence(run(*args), words)
+    assert not list(tmp_path.rglob("config.yaml"))
