@@ -1,0 +1,278 @@
+"""`evenhand serve`: a local page of all runs and comparisons in a folder. It reads, and never writes.
+
+Routes, GET and HEAD alone: `/` the page, `/runs.json` the same list as JSON, `/runs/ID.json` the curves and classes of
+one run, `/reports/ID` the report of a run or comparison, `/static/NAME` the page's own script and styles. An ID is
+looked up among what the listing found and is never a part of a path, so nothing else on the disk can be asked for.
+"""
+
+import contextlib
+import errno
+import hashlib
+import ipaddress
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jinja2
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evenhand.core.errors import EvenhandError
+from evenhand.report.key_figures import read_classes, read_curves, read_measures
+from evenhand.report.listing import Listing
+from evenhand.report.rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
+
+PORT, PORTS_TRIED = 8765, 50
+LARGEST_REPORT = 2**28
+STATIC = {
+    "style.css": "text/css",
+    "serve.css": "text/css",
+    "serve.js": "text/javascript",
+    "serve_curves.js": "text/javascript",
+}
+OWN_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# A report brings its script and pictures along. The sandbox gives it an origin of its own, from which it cannot read
+# the rest of this server; its own policy, in the page, holds beside this one.
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": OWN_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+def make_app(root: Path, *, host: str = "127.0.0.1", poll_seconds: float = 3.0) -> Starlette:
+    """Make the app that shows the runs and comparisons under a folder.
+
+    Args:
+        root: the folder; nothing outside it is read.
+        host: what the server listens on, which a browser may name besides localhost.
+        poll_seconds: how often the page asks for news.
+
+    Raises:
+        EvenhandError: there is no such folder.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.report.serving import make_app
+        >>> [route.path for route in make_app(Path(tempfile.mkdtemp())).routes]
+        ['/', '/runs.json', '/runs/{id}.json', '/reports/{id}', '/static/{name}']
+    """
+    pages = _Pages(Listing(root), poll_seconds)
+    routes = [
+        Route("/", pages.page),
+        Route("/runs.json", pages.rows),
+        Route("/runs/{id}.json", pages.details),
+        Route("/reports/{id}", pages.report),
+        Route("/static/{name}", pages.static),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(_Guard, host=host)])
+
+
+def serve(root: Path, *, host: str = "127.0.0.1", port: int | None = None, ready: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C.
+
+    Args:
+        root: the folder of runs.
+        host: the address to listen on; anything but 127.0.0.1 opens the page to others.
+        port: None: 8765, or the next one that is free.
+        ready: told the page's address once it can be opened.
+
+    Raises:
+        EvenhandError: there is no such folder, or nothing can listen there.
+    """
+    app = make_app(root, host=host)
+    with listen(host, port) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        ready(f"http://{shown}:{listening.getsockname()[1]}/")
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def listen(host: str, port: int | None = None) -> socket.socket:
+    """Listen on this port, or on the first free one from 8765 on.
+
+    Raises:
+        EvenhandError: the port is taken, or the address is not of this machine.
+
+    Example:
+        >>> from evenhand.report.serving import listen
+        >>> with listen("127.0.0.1") as first, listen("127.0.0.1") as second:
+        ...     8765 <= first.getsockname()[1] < second.getsockname()[1]
+        True
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reason = ""
+    for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if os.name == "posix":  # elsewhere this would share the port with another server
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, number))
+            listening.listen()
+            return listening
+        except OSError as error:
+            listening.close()
+            reason = error.strerror or str(error)
+            if error.errno != errno.EADDRINUSE:
+                break
+    where = f"{host}:{PORT if port is None else port}"
+    raise EvenhandError(f"Cannot listen on {where}: {reason}; choose another with --host and --port.")
+
+
+class _Guard:
+    """Refuses names that a foreign site could point at this machine, and adds the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self.app = app
+        self.names = {"localhost", "127.0.0.1", "::1", host.lower()}
+        self.open = host in ("0.0.0.0", "::")
+        if self.open:
+            self.names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(given) == 1 and self._is_known(given[0]):
+            await self.app(scope, receive, with_headers)
+        else:
+            refused = PlainTextResponse("This name is not served here; open the address that was printed.", 400)
+            await refused(scope, receive, with_headers)
+
+    def _is_known(self, given: str) -> bool:
+        try:
+            name = urlsplit(f"//{given}").hostname or ""
+        except ValueError:
+            return False
+        return name in self.names or (self.open and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class _Pages:
+    """What is answered. Starlette calls these in threads, so that a slow disk stops no other request."""
+
+    def __init__(self, listing: Listing, poll_seconds: float) -> None:
+        self.listing, self.poll_seconds = listing, poll_seconds
+        templates = files("evenhand.report") / "templates"
+        self.own = {name: (templates / name).read_bytes() for name in STATIC}
+        self.environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("evenhand.report"), autoescape=True, undefined=jinja2.StrictUndefined
+        )
+
+    def page(self, _: Request) -> Response:
+        content = self._list()
+        html = self.environment.get_template("serve.html.j2").render(
+            **content,
+            root=str(self.listing.root),
+            run_columns=RUN_COLUMNS,
+            comparison_columns=COMPARISON_COLUMNS,
+            poll_seconds=self.poll_seconds,
+            now=when(time.time()),
+        )
+        return Response(html.encode("utf-8", "replace"), media_type="text/html")
+
+    def rows(self, request: Request) -> Response:
+        return _json(request, self._list())
+
+    def details(self, request: Request) -> Response:
+        entry = self.listing.find(request.path_params["id"])
+        if entry is None or entry.kind != "run":
+            raise HTTPException(404)
+        run = self.listing.run(entry)
+        content: dict[str, Any] = {
+            **run_row(run),
+            **{key: getattr(run, key) for key in ("source", "imbalance", "objective", "seed", "epochs_done", "epochs")},
+            "name": entry.name,
+            "curves": {},
+            "classes": [],
+            "measures": [],
+        }
+        with contextlib.suppress(EvenhandError):  # missing, or told among the problems
+            content["curves"] = read_curves(entry.path / "history.csv")
+        with contextlib.suppress(EvenhandError):
+            content["classes"] = read_classes(entry.path / "summary.json")
+            content["measures"] = read_measures(entry.path / "summary.json")
+        return _json(request, content)
+
+    def report(self, request: Request) -> Response:
+        entry = self.listing.find(request.path_params["id"])
+        if entry is None or not entry.has_report:
+            raise HTTPException(404)
+        if entry.files["report.html"].st_size > LARGEST_REPORT:
+            return PlainTextResponse("This report is too large to be served; open report.html from disk.", 413)
+        try:
+            content = (entry.path / "report.html").read_bytes()
+        except OSError as error:
+            raise HTTPException(404) from error
+        return Response(content, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
+
+    def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self.own:
+            raise HTTPException(404)
+        return Response(self.own[name], media_type=STATIC[name])
+
+    def _list(self) -> dict[str, Any]:
+        runs = self.listing.runs()
+        return {
+            "runs": [run_row(run) for run in runs],
+            "comparisons": [comparison_row(each) for each in self.listing.comparisons()],
+            "note": self.listing.note,
+        }
+
+
+def _json(request: Request, content: dict[str, Any]) -> Response:
+    """Answer with JSON, or with nothing if the browser has it already."""
+    body = json.dumps(content, allow_nan=False).encode()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag})
+    return Response(body, media_type="application/json", headers={"ETag": tag})

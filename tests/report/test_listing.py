@@ -1,0 +1,270 @@
+"""What is found under a folder, and how it is told to stand."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid import Failure, Job, write_failure
+from evenhand.experiments.locks import take_lock
+from evenhand.report import key_figures, listing
+from evenhand.report.listing import Listing, Run
+from evenhand.training.config import Config
+from evenhand.training.history import write_history
+from tests.report.served_runs import history_row, write_comparison, write_run, write_summary
+
+
+def names(root: Path) -> set[str]:
+    return {run.entry.name for run in Listing(root).runs()}
+
+
+def only(root: Path) -> Run:
+    (run,) = Listing(root).runs()
+    return run
+
+
+def test_a_finished_run_is_told_with_its_figures(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", objective="focal:gamma=2", seed=7)
+    run = only(tmp_path)
+    assert (run.entry.name, run.state, run.problems) == ("a", "finished", ())
+    assert (run.source, run.imbalance, run.objective, run.model) == ("digits", "exp:20", "focal:gamma=2", "resnet8")
+    assert (run.seed, run.epochs_done, run.epochs) == (7, 4, 4)
+    assert run.balanced_accuracy == pytest.approx((0.9 + 0.7 + 0.25) / 3)
+    assert run.interval == pytest.approx((run.balanced_accuracy - 0.05, run.balanced_accuracy + 0.05))
+    assert (run.few, run.worst_class, run.worst_recall) == (0.25, "owl", 0.25)
+
+
+def test_a_comparison_is_told_with_its_best_objective_first(tmp_path: Path) -> None:
+    write_comparison(tmp_path / "c")
+    listed = Listing(tmp_path)
+    assert listed.runs() == []
+    (found,) = listed.comparisons()
+    assert (found.entry.name, found.seeds, found.verdict) == ("c", 3, "Use cce.")
+    assert found.balanced_accuracy == (("cce", 0.7), ("ce", 0.6))
+    assert found.few == (("ce", 0.2),)
+
+
+def test_runs_are_found_in_folders_of_folders_but_not_in_hidden_ones_or_too_deep(tmp_path: Path) -> None:
+    deep = Path(*"12345")
+    for place in ("a", "grid/b", deep, deep / "6", ".hidden/c", "grid/.grid/d", "a/weights", "a/state/e"):
+        write_run(tmp_path / place)
+    assert names(tmp_path) == {"a", "grid/b", deep.as_posix()}
+
+
+def test_the_folder_itself_may_be_a_run_and_hold_one_of_its_own_name(tmp_path: Path) -> None:
+    root = write_run(tmp_path / "same")
+    write_run(root / "same")
+    first, second = Listing(root).runs()
+    assert first.entry.name == second.entry.name == "same"
+    assert first.entry.id != second.entry.id
+
+
+def test_links_are_not_followed_wherever_they_lead(tmp_path: Path) -> None:
+    outside = write_run(tmp_path / "outside")
+    root = tmp_path / "root"
+    inside = write_run(root / "inside")
+    (root / "out").symlink_to(outside)
+    (root / "again").symlink_to(inside)
+    (root / "loop").symlink_to(root)
+    (root / "borrowed").mkdir()
+    (root / "borrowed" / "config.yaml").symlink_to(outside / "config.yaml")
+    (inside / "summary.json").unlink()
+    (inside / "summary.json").symlink_to(outside / "summary.json")
+    assert names(root) == {"inside"}
+    assert only(root).balanced_accuracy is None
+
+
+def test_a_link_to_the_root_is_served_as_what_it_leads_to(tmp_path: Path) -> None:
+    write_run(tmp_path / "root" / "a")
+    (tmp_path / "link").symlink_to(tmp_path / "root")
+    assert names(tmp_path / "link") == {"a"}
+
+
+def test_too_many_folders_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MOST_FOLDERS", 3)
+    for name in "abcd":
+        write_run(tmp_path / name)
+    listed = Listing(tmp_path)
+    assert len(listed.runs()) == 2
+    assert "Only the first 3 folders" in listed.note
+
+
+def test_no_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(EvenhandError, match=r"There is no folder .*nowhere; give"):
+        Listing(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("age", "seconds", "state"),
+    [
+        (5, 0.5, "training"),
+        (59, 0.5, "training"),
+        (70, 0.5, "stopped"),
+        (170, 60.0, "training"),
+        (190, 60.0, "stopped"),
+    ],
+)
+def test_news_within_a_minute_or_three_epochs_means_training(
+    tmp_path: Path, age: float, seconds: float, state: str
+) -> None:
+    run = write_run(tmp_path / "a", done=2, finished=False, age=age)
+    write_history(run / "history.csv", [{**history_row(1), "seconds": seconds}])
+    os.utime(run / "history.csv", (time.time() - age,) * 2)
+    assert only(tmp_path).state == state
+
+
+def test_a_run_whose_first_epoch_is_not_over_is_training(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", done=0, finished=False)
+    run = only(tmp_path)
+    assert (run.state, run.epochs_done, run.epochs, run.problems) == ("training", None, 4, ())
+
+
+def test_the_lock_of_a_grid_means_training_however_long_an_epoch_takes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", done=1, finished=False, age=10_000)
+    lock = take_lock(Job(Config(), folder).lock)
+    assert lock is not None
+    with lock:
+        assert only(tmp_path).state == "training"
+    assert only(tmp_path).state == "stopped"
+
+
+def test_a_run_that_failed_in_a_grid_says_why(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", done=1, finished=False)
+    write_failure(Failure(Job(Config(), folder), "The loss became NaN."))
+    run = only(tmp_path)
+    assert (run.state, run.problems) == ("failed", ("The loss became NaN.",))
+    Job(Config(), folder).failure.write_text("{")
+    assert "why cannot be read" in only(tmp_path).problems[0]
+
+
+def test_what_a_grid_keeps_beside_the_root_is_not_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", done=1, finished=False)
+    write_failure(Failure(Job(Config(), folder), "secret"))
+    assert only(folder).problems == ()
+
+
+def test_what_a_grid_keeps_behind_a_link_is_not_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "outside" / "a", done=1, finished=False)
+    write_failure(Failure(Job(Config(), folder), "secret"))
+    write_run(tmp_path / "root" / "a", done=1, finished=False)
+    (tmp_path / "root" / ".grid").symlink_to(tmp_path / "outside" / ".grid")
+    assert only(tmp_path / "root").problems == ()
+
+
+DAMAGE = [
+    ("config.yaml", b"a: [", "Cannot read config.yaml: "),
+    ("config.yaml", b"\xff\xfe", "Cannot read config.yaml: "),
+    ("config.yaml", b"", "config.yaml is no config of a run"),
+    ("config.yaml", b"- 1", "config.yaml is no config of a run"),
+    ("config.yaml", b"[" * 5000, "Cannot read config.yaml: "),
+    ("config.yaml", b"objective: !!python/object/apply:os.getcwd []", "Cannot read config.yaml: "),
+    ("history.csv", b"epoch,train_loss\n1,2.0\n2,", "Cannot read the history in history.csv: "),
+    ("history.csv", b"epoch\n1,2,3\n", "Cannot read the history in history.csv: "),
+    ("history.csv", b"\xff", "Cannot read the history in history.csv: "),
+    ("summary.json", b"", "Cannot read summary.json: "),
+    ("summary.json", b'{"balanced_accuracy": 0.', "Cannot read summary.json: "),
+    ("summary.json", b"[]", "Cannot read summary.json: expected names and values, got list."),
+    ("summary.json", b'{"a":' * 100_000, "Cannot read summary.json: "),
+    ("summary.json", b'{"a":' + b"9" * 5000 + b"}", "Cannot read summary.json: "),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), DAMAGE)
+def test_a_damaged_file_is_a_row_that_says_so(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (write_run(tmp_path / "a") / name).write_bytes(content)
+    run = only(tmp_path)
+    (problem,) = run.problems
+    assert problem.startswith(words)
+    assert problem.endswith(".")
+    assert str(tmp_path) not in problem
+    assert run.objective == "cce"  # from the other file
+
+
+def test_a_damaged_comparison_is_a_row_that_says_so(tmp_path: Path) -> None:
+    (write_comparison(tmp_path / "c") / "comparison.json").write_text("{")
+    listed = Listing(tmp_path)
+    listed.look()
+    assert "Cannot read comparison.json" in listed.comparisons()[0].problems[0]
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, "text", True, float("nan"), float("inf"), 10**400, [[1, 2]], {"few": 3}])
+def test_values_of_the_wrong_kind_are_as_if_missing(tmp_path: Path, odd: Any) -> None:
+    keys = ("balanced_accuracy", "balanced_accuracy_interval", "groups", "worst_class", "per_class", "selected")
+    folder = write_run(tmp_path / "a")
+    write_summary(folder, **dict.fromkeys(keys, odd))
+    run = only(tmp_path)
+    assert (run.balanced_accuracy, run.interval, run.few, run.worst_recall, run.problems) == (
+        None,
+        None,
+        None,
+        None,
+        (),
+    )
+    assert key_figures.read_classes(folder / "summary.json") == []
+    assert key_figures.read_measures(folder / "summary.json")[0]["value"] is None
+    write_comparison(tmp_path / "c", **dict.fromkeys(("table", "verdicts", "seeds", "source"), odd))
+    listed = Listing(tmp_path)
+    listed.look()
+    assert listed.comparisons()[0].balanced_accuracy == ()
+
+
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    with (write_run(tmp_path / "a") / "config.yaml").open("r+b") as file:
+        file.truncate(2**30)
+    assert "1,073,741,824 bytes" in only(tmp_path).problems[0]
+
+
+def test_files_that_have_not_changed_are_not_read_again_and_changed_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    for name in ("config_figures", "history_figures", "summary_figures"):
+        genuine = getattr(listing, name)
+        monkeypatch.setattr(listing, name, lambda path, own=genuine: read.append(path.name) or own(path))
+    folder = write_run(tmp_path / "a", done=2, finished=False)
+    listed = Listing(tmp_path)
+    assert listed.runs()[0].epochs_done == 2
+    assert listed.runs()[0].epochs_done == 2
+    assert sorted(read) == ["config.yaml", "history.csv"]
+    write_history(folder / "history.csv", [history_row(epoch) for epoch in (1, 2, 3)])
+    assert listed.runs()[0].epochs_done == 3
+    assert sorted(read) == ["config.yaml", "history.csv", "history.csv"]
+    (folder / "config.yaml").unlink()
+    assert listed.runs() == []
+    assert listed._cache == {}
+
+
+def test_an_id_finds_what_is_there_now_and_nothing_else(tmp_path: Path) -> None:
+    outside = write_run(tmp_path / "outside")
+    root = tmp_path / "root"
+    folder = write_run(root / "a")
+    listed = Listing(root)
+    known = listed.runs()[0].entry.id
+    found = listed.find(known)
+    assert found is not None
+    assert found.path == folder
+    for other in ("", "a", "..", "../outside", str(outside), "\0", known[:-1], f"{known}/", f"{known}/../.."):
+        assert listed.find(other) is None
+    write_run(root / "b")
+    (new,) = {run.entry.id for run in Listing(root).runs()} - {known}
+    assert listed.find(new) is not None
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    assert listed.find(known) is None
+
+
+def test_unreadable_folders_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b")
+    genuine = os.scandir
+
+    def refusing(path: Path) -> Any:
+        if Path(path).name == "b":
+            raise PermissionError(13, "no")
+        return genuine(path)
+
+    monkeypatch.setattr(listing.os, "scandir", refusing)
+    assert names(tmp_path) == {"a"}
