@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,10 +69,14 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 @needs_ray
-@pytest.mark.slow
-def test_a_cluster_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(EvenhandError, match=r"^Cannot reach a Ray cluster at 127\.0\.0\.1:9: ") as refused:
-        run_on_ray(small_grid(tmp_path), address="127.0.0.1:9")
+@pytest.mark.parametrize("prefix", ["", "ray://"])
+def test_a_cluster_out_of_reach_is_one_sentence(tmp_path: Path, prefix: str) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = f"{prefix}127.0.0.1:{listening.getsockname()[1]}"
+    with pytest.raises(EvenhandError) as refused:
+        run_on_ray(small_grid(tmp_path), address=address)
+    assert str(refused.value).startswith(f"Cannot reach a Ray cluster at {address}: ")
     assert "\n" not in str(refused.value)
 
 

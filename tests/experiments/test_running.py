@@ -70,6 +70,7 @@ def test_a_grid_keeps_continues_begins_and_isolates_failures(tmp_path: Path, who
     assert_same_grid(jobs, whole)
     assert [status(job) for job in (bad, *jobs)] == [Status.FAILED] + 4 * [Status.DONE]
     assert (jobs[3].folder / "config.yaml").read_text().startswith("# evenhand compare\n")
+    assert RunFolder(jobs[3].folder).config() == jobs[3].config
     assert not any(line for job in jobs[1:] for line in job.log.read_text().splitlines())
 
 
@@ -281,10 +282,3 @@ def test_progress_counts_and_foresees(tmp_path: Path, monkeypatch: pytest.Monkey
     progress.done(jobs[1])
     assert progress.seconds_left == 0
     assert progress.epochs_done == progress.epochs
-
-
-def test_run_folders_are_as_train_makes_them(whole: list[Job], tmp_path: Path) -> None:
-    jobs = small_grid(tmp_path)[:1]
-    assert run_jobs(jobs) == []
-    assert RunFolder(jobs[0].folder).config() == jobs[0].config
-    assert_same_grid(jobs, whole[:1])

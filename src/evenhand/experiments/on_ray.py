@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid import Failure, Job, write_failure
 from evenhand.experiments.locks import is_locked
 from evenhand.experiments.one_run import End, do_run
-from evenhand.experiments.running import POLL, sigterm_interrupts
+from evenhand.experiments.running import PATIENCE, POLL, sigterm_interrupts
 from evenhand.experiments.watching import GridWatch, read_rows
 from evenhand.training.run import RunFolder
 
@@ -143,8 +144,9 @@ def _connected(address: str | None) -> Iterator[Any]:
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
+        _knock(address)
         ray.init(**({"address": address} if address else local), logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, RuntimeError, ValueError, TimeoutError) as error:  # OSError: also what sockets raise
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())[:300].rstrip(".")
         raise EvenhandError(f"Cannot reach a Ray cluster at {address or 'this machine'}: {said}.") from error
     if main:
@@ -153,6 +155,13 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Raise OSError if nobody listens at an address with a port; Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
 
 
 def _import_ray() -> Any:

@@ -120,6 +120,8 @@ class _Crew:
         self.pending = deque(job for job in distinct.values() if not RunFolder(job.folder).finished)
         self.held: list[Job] = []
         self.active: list[_Worker] = []
+        # Counted over finished runs too: a continued run then has the threads it began with, and ends the same.
+        workers = max(1, min(workers, len(distinct)))
         self.slots = list(range(workers - 1, -1, -1))
         self.losses: Counter[Path] = Counter()
         self.failures: list[Failure] = []
