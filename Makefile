@@ -7,16 +7,10 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 .PHONY: demo test test-all lint format clean
 
-# A look at imbalanced digits, then the same small network trained with cross entropy and with CCE. Images of 8x8 pixels
-# leave nothing for a second thread to do, and on a busy machine it would only wait.
-demo: export OMP_NUM_THREADS = 1
+# A look at imbalanced digits, then four objectives compared on them; finished runs are kept for the next time.
 demo: .venv/.package
 	$(BIN)/evenhand inspect digits --imbalance exp:20
-	@rm -rf runs/demo-ce runs/demo-cce
-	$(BIN)/evenhand train digits --imbalance exp:20 --objective ce --out runs/demo-ce
-	$(BIN)/evenhand train digits --imbalance exp:20 --objective cce --out runs/demo-cce
-	@echo
-	@$(BIN)/python examples/table.py runs/demo-ce runs/demo-cce
+	$(BIN)/evenhand compare digits --imbalance exp:20 --objectives ce,focal,cot,cce --seeds 3 --out runs/demo
 
 test: lint
 	$(TEST) -m "not slow"

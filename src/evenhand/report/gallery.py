@@ -1,0 +1,110 @@
+"""The pictures that a run was most sure of and wrong about."""
+
+import base64
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from evenhand.core.errors import EvenhandError
+from evenhand.metrics.predictions import Predictions
+from evenhand.report.material import RunFiles
+
+# Larger pictures are kept as JPEG, which photographs need a fifth of the bytes for.
+LARGEST_PNG = 40
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One picture, and what was said of it."""
+
+    address: str
+    """The picture itself, as a `data:` address."""
+    small: bool
+    """Whether it has so few pixels that they should be seen."""
+    actual: str
+    predicted: str
+    confidence: float
+    text: str
+    """All that is known of it, in lines."""
+
+
+def most_confident_errors(run: RunFiles, most: int) -> list[Mistake]:
+    """Return the errors of a run that have a picture in its `thumbnails.npz`, the most confident first.
+
+    Raises:
+        EvenhandError: there are no pictures, or they are damaged or not of these predictions.
+    """
+    predictions = run.predictions
+    if predictions is None:
+        return []
+    arrays = read_arrays(run.path / "thumbnails.npz", ("images", "index", "ids"))
+    images, rows = arrays["images"], arrays["index"]
+    _check(run.path / "thumbnails.npz", images, rows, arrays["ids"], predictions)
+    shown = predictions.log_probabilities()[rows]
+    predicted, confidence = shown.argmax(axis=1), np.exp(shown.max(axis=1))
+    wrong = np.flatnonzero(predicted != predictions.targets[rows])
+    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:most]
+    return [_mistake(images[place], int(rows[place]), shown[place], predictions) for place in chosen]
+
+
+def read_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Read plain arrays from a `.npz`.
+
+    Raises:
+        EvenhandError: it is missing, damaged, or lacks one of them.
+    """
+    if not path.is_file():
+        raise EvenhandError(f"{path.name} is missing in {path.parent}.")
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {key: content[key] for key in keys}
+    # Damaged archives fail in many ways (BadZipFile, zlib.error, KeyError, ValueError, MemoryError, ...).
+    except Exception as error:
+        raise EvenhandError(f"{path} is damaged ({' '.join(str(error).split())[:120].rstrip('.')}).") from error
+
+
+def _check(path: Path, images: NDArray[Any], rows: NDArray[Any], ids: NDArray[Any], predictions: Predictions) -> None:
+    plain = images.ndim == 4 and images.dtype == np.uint8 and images.shape[3] in (1, 3) and rows.ndim == 1
+    fits = plain and np.issubdtype(rows.dtype, np.integer) and len(images) == len(rows) == len(ids)
+    inside = fits and (not len(rows) or 0 <= rows.min() <= rows.max() < len(predictions))
+    if not inside or not np.array_equal(predictions.ids[rows], ids):
+        raise EvenhandError(f"{path} does not belong to the predictions.npz beside it.")
+
+
+def _mistake(image: NDArray[np.uint8], row: int, log_probabilities: NDArray[np.float64], of: Predictions) -> Mistake:
+    order = np.argsort(-log_probabilities, kind="stable")[:3]
+    actual = int(of.targets[row])
+    likely = [f"{np.exp(log_probabilities[k]):.1%} {of.class_names[k]}" for k in order]
+    if actual not in order:
+        likely.append(f"{np.exp(log_probabilities[actual]):.1%} {of.class_names[actual]}")
+    count = int(of.train_counts[actual])
+    lines = [
+        f"is {of.class_names[actual]} ({count:,} training image{'s' * (count != 1)})",
+        *likely,
+        str(of.ids[row]),
+    ]
+    return Mistake(
+        address=_address(image),
+        small=max(image.shape[:2]) <= LARGEST_PNG,
+        actual=of.class_names[actual],
+        predicted=of.class_names[int(order[0])],
+        confidence=float(np.exp(log_probabilities[order[0]])),
+        text="\n".join(" ".join(line.split()) for line in lines),
+    )
+
+
+def _address(image: NDArray[np.uint8]) -> str:
+    picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    file = io.BytesIO()
+    if max(image.shape[:2]) <= LARGEST_PNG:
+        picture.save(file, "PNG", optimize=True)
+        kind = "png"
+    else:
+        picture.save(file, "JPEG", quality=88)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

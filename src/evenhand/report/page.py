@@ -1,0 +1,250 @@
+"""The report: one page of HTML that needs nothing else."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.core.text import some
+from evenhand.report import sections
+from evenhand.report.figures.tables import Runs
+from evenhand.report.gallery import Mistake, most_confident_errors
+from evenhand.report.material import Material, RunFiles, Summary, different_names, is_comparison, read_material
+from evenhand.report.tables import class_table, confusion_table, difference_table, objective_table, pair_table
+
+# Up to so many classes a confusion matrix is a table of numbers.
+MOST_TABULATED = 20
+# Pictures of all galleries together; of one objective at most the second.
+MOST_PICTURES, MOST_OF_ONE = 240, 60
+# So many rows of a table are shown whole; longer ones scroll.
+MOST_ROWS = 30
+# Configs, commands and machines of so many runs are shown.
+MOST_RUNS = 50
+
+
+def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *, embedding: bool = True) -> Path:
+    """Write a page about runs, or about one comparison, as a single file that needs no network.
+
+    Args:
+        folders: of runs, or of one comparison.
+        out: the file, or a folder for `report.html`; None: into the folder of the comparison or of the only run.
+        embedding: draw the features by t-SNE, which takes seconds.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        EvenhandError: a folder is no run and no comparison, or a file that nothing can be said without is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.report.page import write_report
+        >>> from evenhand.training.config import make_config
+        >>> from evenhand.training.run import train_run
+        >>> run = train_run(make_config(epochs=1), Path(tempfile.mkdtemp()) / "run")
+        >>> write_report([run.path], embedding=False).name
+        'report.html'
+    """
+    paths = [Path(folder) for folder in folders]
+    target = _target(paths, None if out is None else Path(out))
+    text = render(read_material(paths), embedding=embedding)
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return target
+
+
+def _target(folders: Sequence[Path], out: Path | None) -> Path:
+    if out is not None:
+        return out / "report.html" if out.is_dir() else out
+    if len(folders) > 1:
+        raise EvenhandError(f"A page about {len(folders)} runs belongs to none of their folders; say where with --out.")
+    only = folders[0] if folders else Path()
+    return (only.parent if is_comparison(only) and only.name == "comparison.json" else only) / "report.html"
+
+
+def render(material: Material, *, embedding: bool = True) -> str:
+    """Return the page; the same material gives the same text."""
+    templates = files("evenhand.report") / "templates"
+    script = (templates / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = Environment(
+        loader=PackageLoader("evenhand.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    runs = material.predictions()
+    content = _results(material, runs, embedding) if runs else {}
+    return environment.get_template("report.html.j2").render(
+        title=_title(material),
+        about=_about(material),
+        verdict=_verdict(material),
+        remarks=_remarks(material),
+        content=content,
+        curves=sections.curves(material.finished or _by_name(material.unfinished)),
+        unfinished=material.unfinished,
+        repeating=_repeating(material),
+        several_seeds=material.comparison is not None and len(material.comparison.seeds) > 1,
+        # Ours, and free of what would end the element.
+        style=Markup((templates / "style.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=digest,
+        version=version("evenhand"),
+    )
+
+
+def _results(material: Material, runs: Runs, embedding: bool) -> dict[str, Any]:
+    """Return what is known of finished runs."""
+    comparison = material.comparison
+    first = next(iter(runs.values()))[0]
+    content: dict[str, Any] = {
+        "objectives": objective_table(material),
+        "shot_rule": _shot_rule(material),
+        "differences": difference_table(comparison) if comparison and comparison.differences else None,
+        "method": comparison.method if comparison else "",
+        "same_classes": material.same_classes(),
+        "calibration": sections.calibration(runs) if material.same_classes() else None,
+        "galleries": _galleries(material.finished),
+        "seed": comparison.seeds[0] if comparison else None,
+    }
+    if not material.same_classes():
+        return content
+    baseline = comparison.baseline if comparison else None
+    tabulated = first.num_classes <= MOST_TABULATED
+    counts = [each.train_counts for seeds in runs.values() for each in seeds]
+    return content | {
+        "distribution": sections.distribution(runs),
+        "counts_differ": not all(np.array_equal(each, counts[0]) for each in counts),
+        "classes": class_table(runs, baseline),
+        "long": first.num_classes > MOST_ROWS,
+        "recall": sections.recall(runs),
+        "gains": sections.differences(runs, baseline) if baseline else {},
+        "confusions": {name: confusion_table(seeds) for name, seeds in runs.items()} if tabulated else {},
+        "pictured": {} if tabulated else sections.confusions(runs),
+        "pairs": {} if tabulated else {name: pair_table(seeds) for name, seeds in runs.items()},
+        "embedding": sections.embedding(material.finished) if embedding else None,
+    }
+
+
+def _title(material: Material) -> str:
+    if material.comparison is not None:
+        return f"{', '.join(material.comparison.objectives)} on {material.comparison.source}"
+    runs = material.runs()
+    sources = ", ".join(dict.fromkeys(_source(run) for run in runs))
+    names = ", ".join(material.finished or dict.fromkeys(run.config.objective for run in runs))
+    return f"{names} on {sources}"
+
+
+def _about(material: Material) -> str:
+    """Say in a line what was trained."""
+    comparison = material.comparison
+    configs = [run.config for run in material.runs()]
+    models = ", ".join(dict.fromkeys(config.model.name for config in configs))
+    imbalances = ", ".join(dict.fromkeys(config.data.imbalance for config in configs))
+    parts = [models, f"imbalance {imbalances}"]
+    if comparison is not None:
+        number = len(comparison.seeds)
+        parts.append(f"{number} seed{'s' * (number != 1)} of each objective")
+    tested = {len(each) for seeds in material.predictions().values() for each in seeds}
+    if len(tested) == 1:
+        parts.append(f"{tested.pop():,} test images")
+    return ", ".join(parts)
+
+
+def _verdict(material: Material) -> list[str]:
+    """Return what to know first, the most important sentence first."""
+    if material.comparison is not None:
+        *sentences, last = material.comparison.verdicts
+        return [last, *sentences]
+    lines = [_sentence(name, summary) for name, summary in material.summaries().items()]
+    if len(lines) > 1:
+        alike = "the same" if material.same_images() else "different"
+        return [
+            f"{len(lines)} runs side by side, tested on {alike} images. Whether they differ is not tested here; for "
+            "that, compare objectives over several seeds with evenhand compare.",
+            *lines,
+        ]
+    return lines or ["Not finished."]
+
+
+def _sentence(name: str, summary: Summary) -> str:
+    """Say how good a run is."""
+    ends, worst = summary.balanced_accuracy_interval, summary.worst_class
+    interval = "" if ends is None else f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
+    return (
+        f"{name}: balanced accuracy {summary.balanced_accuracy:.1%}{interval}; the worst class is {worst.name}, "
+        f"of which {worst.recall:.1%} is recognised."
+    )
+
+
+def _remarks(material: Material) -> list[str]:
+    if material.comparison is not None:
+        return material.comparison.notes
+    return list(dict.fromkeys(note for summary in material.summaries().values() for note in summary.notes))
+
+
+def _shot_rule(material: Material) -> str:
+    if material.comparison is not None:
+        return material.comparison.shot_rule
+    return "; ".join(dict.fromkeys(summary.shot_rule for summary in material.summaries().values()))
+
+
+def _by_name(runs: list[RunFiles]) -> dict[str, list[RunFiles]]:
+    return {name: [run] for name, run in zip(different_names(runs), runs, strict=True)}
+
+
+def _source(run: RunFiles) -> str:
+    return run.config.data.source if run.summary is None else run.summary.source
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The pictures of one objective, or why there are none."""
+
+    mistakes: list[Mistake]
+    trouble: str = ""
+
+
+def _galleries(runs: dict[str, list[RunFiles]]) -> dict[str, Gallery]:
+    most = max(1, min(MOST_OF_ONE, MOST_PICTURES // len(runs)))
+    return {name: _gallery(seeds[0], most) for name, seeds in runs.items()}
+
+
+def _gallery(run: RunFiles, most: int) -> Gallery:
+    try:
+        return Gallery(most_confident_errors(run, most))
+    except EvenhandError as error:
+        return Gallery([], str(error))
+
+
+def _repeating(material: Material) -> dict[str, Any]:
+    """Return how to make these runs again: commands, configs and machines, equal ones once."""
+    runs = material.runs()
+    machines: dict[str, list[str]] = {}
+    for run in runs:
+        lines = [f"{key}: {_flat(value)}" for key, value in run.environment.items() if key not in ("started", "seed")]
+        machines.setdefault("\n".join(lines), []).append(run.path.name)
+    # The runs of a comparison differ in objective and seed only.
+    shown = runs[:1] if material.comparison is not None else runs[:MOST_RUNS]
+    return {
+        "commands": list(dict.fromkeys(run.command for run in runs))[:MOST_RUNS],
+        "configs": [(run.path.name, run.config_text) for run in shown],
+        "left_out": len(runs) - len(shown),
+        "machines": [(some(names), text or "environment.json is missing.") for text, names in machines.items()],
+    }
+
+
+def _flat(value: object) -> str:
+    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else str(value)
