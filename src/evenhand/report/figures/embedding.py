@@ -77,6 +77,7 @@ def embed(features: NDArray[np.floating], *, seed: int = 0) -> NDArray[np.float3
     """
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     rows = np.asarray(features, np.float32)
     if rows.ndim != 2 or len(rows) < FEWEST_POINTS:
@@ -93,7 +94,8 @@ def embed(features: NDArray[np.floating], *, seed: int = 0) -> NDArray[np.float3
     if rows.shape[1] == 1:
         rows = np.hstack([rows / largest, np.zeros_like(rows)])
     perplexity = min(30.0, (len(rows) - 1) / 3)
-    points: NDArray[np.float32] = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
+    with threadpool_limits(1):  # so few points leave more threads waiting, for minutes where others want the processor
+        points: NDArray[np.float32] = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
     return points
 
 
