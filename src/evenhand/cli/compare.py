@@ -8,36 +8,49 @@ from typing import Annotated, Any
 
 import typer
 
+from evenhand.cli.options import (
+    ConfigFile,
+    DataRoot,
+    DropSmall,
+    Engine,
+    Epochs,
+    ImageSize,
+    ImbalanceSpec,
+    Jobs,
+    ModelName,
+    Quiet,
+    RayAddress,
+    Recipe,
+    Settings,
+    SkipBad,
+    Source,
+    Status,
+)
+
 
 def compare(
-    source: Annotated[
-        str | None, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")
-    ] = None,
+    source: Source = None,
     objectives: Annotated[
         str, typer.Option(help="Joined by commas; several settings of one are tuned on validation.")
     ] = "ce,focal,cot,cce",
     seeds: Annotated[int, typer.Option(help="Runs of each objective, with seeds 0, 1, 2, ...")] = 5,
     baseline: Annotated[str | None, typer.Option(help="What the others are compared with; ce if it is there.")] = None,
-    imbalance: Annotated[str | None, typer.Option(help="exp:RATIO, step:RATIO or none.")] = None,
-    model: Annotated[str | None, typer.Option(help="resnet8, resnet32, resnet34, ... or timm:NAME.")] = None,
-    recipe: Annotated[str, typer.Option(help="small, paper or road-marking.")] = "small",
-    config: Annotated[Path | None, typer.Option(help="A YAML file over the recipe.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as optimizer.lr=0.05.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="How often every training image is seen.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Height and width to bring images to.")] = None,
-    drop_small: Annotated[
-        bool | None, typer.Option("--drop-small", help="Leave out classes too small to split.")
-    ] = None,
-    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="Leave out unreadable images.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; one a processor or GPU if not given.")] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray.")] = "local",
-    ray_address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")] = None,
+    imbalance: ImbalanceSpec = None,
+    model: ModelName = None,
+    recipe: Recipe = "small",
+    config: ConfigFile = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
+    data_root: DataRoot = None,
+    image_size: ImageSize = None,
+    drop_small: DropSmall = None,
+    skip_bad: SkipBad = None,
+    jobs: Jobs = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
     out: Annotated[Path | None, typer.Option(help="The comparison's folder; under runs/ if not given.")] = None,
-    status: Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
+    status: Status = False,
+    quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json instead of tables.")] = False,
 ) -> None:
     """Train with several objectives and seeds, and say which is better, by how much, and how sure that is.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Status
+
 if TYPE_CHECKING:
     from evenhand.experiments.grid import Job
     from evenhand.experiments.planning import Options
@@ -26,19 +28,19 @@ def reproduce(
     source: Annotated[
         str | None, typer.Option(help="Other data in place of the study's, such as fashion-mnist for table-gamma.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; one a processor or GPU if not given.")] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray.")] = "local",
-    ray_address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")] = None,
+    jobs: Jobs = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
     out: Annotated[Path, typer.Option(help="Runs go to runs/ in it, results to folders of their own.")] = Path(
         "runs/reproduce"
     ),
-    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
+    data_root: DataRoot = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be run, and how long it takes.")
     ] = False,
-    status: Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")] = False,
+    status: Status = False,
     runs_only: Annotated[bool, typer.Option("--runs-only", help="Make the runs, and no table or figure.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Make a table or figure of the paper again; without STUDY, list them all with what each needs."""
     if study is None:

@@ -7,36 +7,45 @@ from typing import Annotated, Any
 
 import typer
 
+from evenhand.cli.options import (
+    ConfigFile,
+    DataRoot,
+    DropSmall,
+    Epochs,
+    ImageSize,
+    ImbalanceSpec,
+    ModelName,
+    Quiet,
+    Recipe,
+    Settings,
+    SkipBad,
+    Source,
+)
+
 
 def train(
-    source: Annotated[
-        str | None, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")
-    ] = None,
+    source: Source = None,
     objective: Annotated[
         str | None, typer.Option(help="ce, focal, cot, cce, or with options: focal:gamma=2, cce:gamma=-2.")
     ] = None,
-    imbalance: Annotated[str | None, typer.Option(help="exp:RATIO, step:RATIO or none.")] = None,
-    model: Annotated[str | None, typer.Option(help="resnet8, resnet32, resnet34, ... or timm:NAME.")] = None,
-    recipe: Annotated[str, typer.Option(help="small, paper or road-marking.")] = "small",
-    config: Annotated[Path | None, typer.Option(help="A YAML file over the recipe.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as optimizer.lr=0.05.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="How often every training image is seen.")] = None,
+    imbalance: ImbalanceSpec = None,
+    model: ModelName = None,
+    recipe: Recipe = "small",
+    config: ConfigFile = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
     seed: Annotated[
         int | None, typer.Option(help="Of subset, validation, initial weights, order, augmentation.")
     ] = None,
     select: Annotated[str | None, typer.Option(help="best (on validation) or last (train on everything).")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Height and width to bring images to.")] = None,
+    data_root: DataRoot = None,
+    image_size: ImageSize = None,
     flip: Annotated[bool | None, typer.Option("--flip/--no-flip", help="Mirror training images.")] = None,
     pretrained: Annotated[bool | None, typer.Option("--pretrained", help="Start from ImageNet weights.")] = None,
     stem: Annotated[str | None, typer.Option(help="small or imagenet; by the image size if not given.")] = None,
     class_order: Annotated[str | None, typer.Option(help="Which classes keep most under an imbalance.")] = None,
-    drop_small: Annotated[
-        bool | None, typer.Option("--drop-small", help="Leave out classes too small to split.")
-    ] = None,
-    skip_bad: Annotated[bool | None, typer.Option("--skip-bad", help="Leave out unreadable images.")] = None,
+    drop_small: DropSmall = None,
+    skip_bad: SkipBad = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     devices: Annotated[str | None, typer.Option(help="How many devices.")] = None,
     nodes: Annotated[int | None, typer.Option(help="How many machines.")] = None,
@@ -48,7 +57,7 @@ def train(
     tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write the history for it too.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; under runs/ if not given.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run; no other option is taken.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only errors.")] = False,
+    quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line an epoch, then the summary.")] = False,
 ) -> None:
     """Train a classifier, choose its best epoch on validation, and judge it on the test set."""

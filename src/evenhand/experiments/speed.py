@@ -14,7 +14,7 @@ import torch
 from evenhand.experiments.estimating import Size, threads, time_of, training_step
 from evenhand.experiments.reproduced_pages import markdown_table
 from evenhand.training.config import Config, make_config
-from evenhand.training.run import _fingerprint as code_fingerprint
+from evenhand.training.run import code_fingerprint
 
 PAPER = 1.7
 """How many times faster than algorithm 1 the paper found algorithm 2."""

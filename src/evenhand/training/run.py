@@ -239,7 +239,7 @@ def _environment(fabric: Fabric, config: Config) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {package: _version(package) for package in PACKAGES},
         "commit": _commit(),
-        "code": _fingerprint(),
+        "code": code_fingerprint(),
         "system": platform.platform(),
         "processor": platform.processor() or platform.machine(),
         "cpus": os.cpu_count(),
@@ -268,7 +268,7 @@ def _commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def _fingerprint() -> str:
+def code_fingerprint() -> str:
     """Return a hash of the package's own code."""
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()

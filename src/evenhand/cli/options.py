@@ -1,0 +1,25 @@
+"""Options that several verbs take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Source = Annotated[str | None, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")]
+ImbalanceSpec = Annotated[str | None, typer.Option(help="exp:RATIO, step:RATIO or none.")]
+ModelName = Annotated[str | None, typer.Option(help="resnet8, resnet32, resnet34, ... or timm:NAME.")]
+Recipe = Annotated[str, typer.Option(help="small, paper or road-marking.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="A YAML file over the recipe.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as optimizer.lr=0.05.")
+]
+Epochs = Annotated[int | None, typer.Option(help="How often every training image is seen.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Where data sets lie.")]
+ImageSize = Annotated[int | None, typer.Option(help="Height and width to bring images to.")]
+DropSmall = Annotated[bool | None, typer.Option("--drop-small", help="Leave out classes too small to split.")]
+SkipBad = Annotated[bool | None, typer.Option("--skip-bad", help="Leave out unreadable images.")]
+Jobs = Annotated[int | None, typer.Option(help="Runs at a time; one a processor or GPU if not given.")]
+Engine = Annotated[str, typer.Option(help="local, or ray.")]
+RayAddress = Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")]
+Status = Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Only errors.")]
