@@ -57,7 +57,7 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
         assert re.fullmatch(pattern.format(number), line), line
     assert "\x1b" not in done.stdout + done.stderr
     folder = Path("runs") / "digits_exp-20_cce_resnet8_seed0"
-    assert done.stdout.splitlines()[-1] == f"run: {folder}"
+    assert done.stdout.splitlines()[-2:] == [f"run: {folder}", f"report: {folder / 'report.html'}"]
     summary = RunFolder(tmp_path / folder).summary()
     assert f"cce on digits: balanced accuracy {summary['balanced_accuracy']:.1%} [" in done.stdout
     assert "worst class" in done.stdout

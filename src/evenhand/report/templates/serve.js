@@ -68,28 +68,37 @@ function showTable(kind) {
   const body = table.tBodies[0];
   const old = new Map([...body.rows].map((row) => [row.dataset.id, row]));
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
+  const line = focused?.closest("tr").dataset.id; // asked for now: the element may be taken out below
   const wanted = rows.map((row) => {
     const known = old.get(row.id);
     const content = JSON.stringify(row);
     if (known !== undefined && known.content === content) return known;
     const fresh = fillRow(row, kind, columns);
-    fresh.content = content;
-    return fresh;
+    const shown = known?.content === undefined ? fresh : refill(known, fresh);
+    shown.content = content;
+    return shown;
   });
   if (wanted.length !== body.rows.length || wanted.some((row, place) => row !== body.rows[place])) {
     body.replaceChildren(...wanted);
-    refocus(focused, body);
   }
+  refocus(focused, line, body);
   table.nextElementSibling.hidden = rows.length > 0;
   if (listed[kind].length) table.nextElementSibling.textContent = `No ${kind.slice(0, -1)} matches.`;
   table.hidden = rows.length === 0;
   return rows.length;
 }
 
+// A row with news keeps its tick box: a click that is under way must not find it gone.
+function refill(row, fresh) {
+  while (row.children.length > 1) row.lastElementChild.remove();
+  row.append(...[...fresh.children].slice(1));
+  row.dataset.state = fresh.dataset.state;
+  return row;
+}
+
 // A row that has moved or changed takes the focus along.
-function refocus(focused, body) {
+function refocus(focused, id, body) {
   if (focused === null || document.activeElement === focused) return;
-  const id = focused.closest("tr").dataset.id;
   const row = [...body.rows].find((each) => each.dataset.id === id);
   if (row) find(focused.tagName.toLowerCase(), row)?.focus({ preventScroll: true });
 }
