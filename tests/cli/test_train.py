@@ -51,7 +51,7 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
-    pattern = r"epoch {}/2  loss \d\.\d{{3}}  balanced accuracy \d+\.\d%  [\d,]+ images/s  [\d,]+ s left"
+    pattern = r"epoch {}/2  loss \d\.\d{{3}}  validation balanced accuracy \d+\.\d%  [\d,]+ images/s  [\d,]+ s left"
     assert len(lines) == 2, done.stderr
     for number, line in enumerate(lines, start=1):
         assert re.fullmatch(pattern.format(number), line), line
@@ -108,7 +108,7 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
     ("options", "told"),
     [
         (["--model", "resnet9"], "'resnet9'"),
-        (["--objective", "ccee"], "There is no objective 'ccee'; there are ce, erm, focal, cce, cot."),
+        (["--objective", "ccee"], "There is no objective 'ccee'; did you mean cce?"),
         (["--objective", "cce:gamma=big"], "The gamma of cce must be a number, got 'big'."),
         (["--recipe", "papr"], "There is no recipe 'papr'; there are small, paper, road-marking."),
         (["--set", "optimizer.lrr=0.1"], "Unknown setting 'optimizer.lrr'; the nearest known one is 'optimizer.lr'."),
@@ -147,7 +147,7 @@ def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], mo
     assert (code, out) == (2, "")
     assert err == "evenhand: mine holds a run; continue it with --resume mine, or choose another with --out.\n"
     code, again, err = run(capsys, monkeypatch, "--resume", "mine")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "evenhand: mine is finished already; this is what it reached\n")
     assert again == first  # a finished run is only shown
 
 

@@ -103,7 +103,8 @@ def test_what_no_engine_can_do_is_one_sentence(tmp_path: Path, options: dict[str
 def test_a_grid_is_run_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = small_grid(tmp_path)[:1]
     assert run_grid(jobs, command="evenhand compare") == []
-    assert capsys.readouterr().err == f"run 1/1  {jobs[0].folder.name} done\n"
+    said = f"1 run to do, up to 1 at a time\nrun 1/1  {jobs[0].folder.name} done\n"
+    assert capsys.readouterr().err == said
     assert run_grid(jobs) == []
     assert capsys.readouterr() == ("", "")
 

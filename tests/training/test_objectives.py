@@ -196,7 +196,8 @@ def test_how_many_optimizers_and_devices() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("ces", "There is no objective 'ces'; there are ce, erm, focal, cce, cot."),
+        ("ces", "There is no objective 'ces'; did you mean ce?"),
+        ("mse", "There is no objective 'mse'; there are ce, erm, focal, cce, cot."),
         ("ce:gamma=1", "Cannot train with 'ce:gamma=1': ce takes no options."),
         ("ce:3", "Cannot train with 'ce:3': ce takes no options."),
         ("cce:3", "Cannot train with 'cce:3': cce takes gamma."),

@@ -88,6 +88,11 @@ def compare(
     grid = make_grid(folder, base, objectives=objectives.split(","), seeds=range(seeds))
     if status:
         show_status(grid, workers=jobs)
+        known = {job.folder.name for job in grid}
+        others = [path.parent for path in folder.glob("*/config.yaml") if path.parent.name not in known]
+        if others:
+            runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
+            typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
         return
     command = shlex.join(["evenhand", *sys.argv[1:]])
     failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json)
@@ -97,15 +102,28 @@ def compare(
     if not finished:
         raise typer.Exit(1)
     comparison = compare_runs(finished, baseline=chosen)
+    _tell_replaced(folder / "comparison.json", comparison.objectives, comparison.seeds)
     written = write_comparison(comparison, folder)
     page = write_report([folder])
     if as_json:
         typer.echo(json.dumps(comparison.to_json(folder), ensure_ascii=True))
     elif not quiet:
-        typer.echo(comparison.table())
+        typer.echo(comparison.table().rstrip())
         typer.echo(f"\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
     if failures:
         raise typer.Exit(1)
+
+
+def _tell_replaced(path: Path, objectives: list[str], seeds: list[int]) -> None:
+    """Say that the tables of another comparison give way; its runs are kept, so it can be made again at once."""
+    try:
+        before = json.loads(path.read_text("utf-8"))
+        named = f"{', '.join(before['objectives'])} with {len(before['seeds'])} seeds"
+        same = before["objectives"] == objectives and before["seeds"] == seeds
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    if not same:
+        typer.echo(f"evenhand: the comparison of {named} in {path.parent} is replaced; its runs are kept", err=True)
 
 
 def _default_folder(source: str, imbalance: str, model: str) -> Path:

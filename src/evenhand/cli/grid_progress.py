@@ -46,6 +46,14 @@ class ShownGrid(GridProgress):
         self.task = self.bar.add_task("runs", total=self.epochs, state="")
         self._move()
 
+    def began(self) -> None:
+        """Say what there is to do."""
+        done = self.count(Status.DONE)
+        left = len(self.jobs) - done
+        if self.lines and left:
+            kept = f"; {done} finished already" if done else ""
+            typer.echo(f"{left} run{'s' * (left != 1)} to do, up to {self.workers} at a time{kept}", err=True)
+
     def started(self, job: Job) -> None:
         """Move the bar."""
         super().started(job)
@@ -126,6 +134,7 @@ def run_grid(
     if workers is not None and workers < 1:
         raise EvenhandError(f"At least 1 run has to go on at a time, got --jobs {workers}.")
     with watching_grid(jobs, workers=workers, quiet=quiet) as watch:
+        watch.began()
         if engine == "ray":
             return run_on_ray(jobs, address=address, command=command, watch=watch)
         return run_jobs(jobs, workers=workers, command=command, watch=watch)

@@ -152,6 +152,8 @@ def _class_table(result: "Audit") -> "RenderableType":
             f"{row.test:,}",
             Text(row.group, style=colours[row.group]),
         )
+    table.caption = "effective: each further image of a class adds less that is new (Cui et al. 2019, beta 0.999)"
+    table.caption_justify = "left"
     return table
 
 

@@ -56,7 +56,7 @@ class Shown(Watch):
         judged = row.get("val_balanced_accuracy")
         state = f"loss {row['train_loss']:.3f}"
         if judged is not None:
-            state += f"  balanced accuracy {judged:.1%}"
+            state += f"  validation balanced accuracy {judged:.1%}"
         state += f"  {row['images_per_second']:,.0f} images/s"
         self.bar.update(self.task, completed=epoch, state=state)
         if self.as_json:
@@ -102,6 +102,13 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
         f"\n{summary['objective']} on {summary['source']}: balanced accuracy {summary['balanced_accuracy']:.1%} "
         f"[{low:.1%}, {high:.1%}] on {summary['images']:,} test images, accuracy {summary['accuracy']:.1%}"
     )
+    selected, flat = summary["selected"], summary["classes_without_spread"]
+    if flat:
+        classes = "1 class, which is" if flat == 1 else f"{flat} classes, which are"
+        typer.echo(f"the interval is too narrow: it has no width from {classes} recognised always or never")
+    if "val_balanced_accuracy" in selected:
+        reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
+        typer.echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
     groups = summary["groups"]
     listed = [f"{name}-shot {groups[name]['recall']:.1%}" for name in ("many", "medium", "few") if groups[name]]
     worst = summary["worst_class"]

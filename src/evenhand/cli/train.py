@@ -96,6 +96,8 @@ def train(
             raise EvenhandError(
                 f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
             )
+        if RunFolder(resume).finished and not quiet:
+            typer.echo(f"evenhand: {resume} is finished already; this is what it reached", err=True)
         with watching(RunFolder(resume).config(), resume, quiet=quiet, as_json=as_json) as watch:
             run = resume_run(resume, watch=watch)
     else:

@@ -1,5 +1,6 @@
 """Objectives: how one training step is taken. A new one is a class or a loss here and a line in `OBJECTIVES`."""
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -157,7 +158,9 @@ def build_objective(spec: str, num_classes: int) -> Objective:
     if others:
         raise EvenhandError(f"Cannot train with {spec!r}: objectives cannot be joined by + yet.")
     if part.name not in OBJECTIVES:
-        raise EvenhandError(f"There is no objective {part.name!r}; there are {', '.join(OBJECTIVES)}.")
+        near = difflib.get_close_matches(part.name, OBJECTIVES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(OBJECTIVES)}."
+        raise EvenhandError(f"There is no objective {part.name!r}; {hint}")
     builder, known = OBJECTIVES[part.name]
     unknown = [key for key in part.options if key not in known]
     if unknown or part.value is not None:
