@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trained import assert_one_sentence, evenhand
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid import Failure, Job
+from tests.trained import assert_one_sentence, draw, evenhand
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("digits", "--imbalance", "exp:20", "--epochs", "2", "--set", "compute.precision=float32")
@@ -56,9 +58,37 @@ def test_settings_are_picked_on_validation(run: Run) -> None:
 def test_a_run_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*QUICK, "--objectives", "ce,cce,cce:gamma=1e30", "--seeds", "1", "--out", "some")
     assert code == 1
-    assert "1 run failed; the same command tries again" in err
+    assert err.rstrip().endswith("1 run failed; the same command tries again")
     assert "Verdict" in out
-    assert json.loads((tmp_path / "some" / "comparison.json").read_text("utf-8"))["objectives"] == ["ce", "cce"]
+    content = json.loads((tmp_path / "some" / "comparison.json").read_text("utf-8"))
+    assert content["objectives"] == ["ce", "cce"]
+    assert content["notes"][0].startswith("cce:gamma=1e+30 with seed 0 failed and is left out: ")
+    assert content["notes"][0] in (tmp_path / "some" / "comparison.md").read_text("utf-8")
+
+
+def test_what_failed_is_told_before_what_cannot_be_compared(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise EvenhandError("These cannot be compared.")
+
+    def fail(grid: list[Job], **_: object) -> list[Failure]:
+        return [Failure(grid[0], "It burst.")]
+
+    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
+    monkeypatch.setattr("evenhand.experiments.comparison.compare_runs", refuse)
+    code, _, err = run(*QUICK, "--objectives", "ce,cce", "--seeds", "1", "--out", "none")
+    assert code == 2
+    assert err.index("failed: It burst.") < err.index("These cannot be compared.")
+
+
+def test_pictures_that_changed_are_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
+    photos = draw(tmp_path / "photos", {"cat": 12, "dog": 8})
+    small = ("--image-size", "16", "--epochs", "1", "--set", "compute.precision=float32", "--seeds", "1")
+    code, _, err = run("photos", *small, "--objectives", "ce,cce", "--jobs", "1", "--out", "here", "--quiet")
+    assert code == 0, err
+    (photos / "dog" / "7.png").unlink()
+    result = run("photos", *small, "--objectives", "ce,cce,focal", "--jobs", "1", "--out", "here")
+    assert_one_sentence(result, "and 1 more were trained; use another --out, or remove those folders.")
+    assert len(list((tmp_path / "here").glob("*/summary.json"))) == 2
 
 
 @pytest.mark.parametrize(

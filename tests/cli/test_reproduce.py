@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from evenhand.cli.reproduce import _folder_name
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid import Failure, Job
+from evenhand.experiments.planning import Options
 from evenhand.experiments.studies import STUDIES
 from tests.trained import assert_one_sentence, evenhand
 
@@ -81,6 +85,36 @@ def test_status_shows_what_is_missing(run) -> None:  # type: ignore[no-untyped-d
     assert "4 runs: 4 missing" in out
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (Options(), "table-gamma-small"),
+        (Options(protocol="paper", epochs=3), "table-gamma-paper-3epochs"),
+        (Options(source="fashion-mnist"), "table-gamma-small-fashion-mnist"),
+        (Options(source="road-marking:split=runs", epochs=1), "table-gamma-small-1epochs-road-marking-splitruns"),
+        (Options(source="/data/my photos/"), "table-gamma-small-my-photos"),
+    ],
+)
+def test_a_cut_study_has_a_folder_of_its_own(options: Options, name: str) -> None:
+    assert _folder_name(STUDIES["table-gamma"], options) == name
+
+
+@pytest.mark.parametrize("study", ["table-road-sota", "figure-convergence"])
+def test_what_failed_is_told_before_what_cannot_be_made(run, monkeypatch, study: str) -> None:  # type: ignore[no-untyped-def]
+    def refuse(*_: object, **__: object) -> None:
+        raise EvenhandError("It cannot be made.")
+
+    def fail(grid: list[Job], **_: object) -> list[Failure]:
+        return [Failure(grid[0], "It burst.")]
+
+    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
+    monkeypatch.setattr("evenhand.experiments.reproducing.read_reproduction", refuse)
+    monkeypatch.setattr("evenhand.report.paper.draw_paper_figure", refuse)
+    code, _, err = run(study, "--source", "digits", "--seeds", "1", "--quiet")
+    assert code == 2
+    assert err.index("failed: It burst.") < err.index("It cannot be made.")
+
+
 def test_claims_are_written_and_shown(run) -> None:  # type: ignore[no-untyped-def]
     code, out, err = run("claims", "--out", "here")
     assert code == 0
@@ -98,7 +132,7 @@ def test_a_study_runs_and_a_second_call_reuses_it(run) -> None:  # type: ignore[
     assert "run 1/1" in err
     [summary] = Path("here/runs").glob("*/summary.json")
     before = summary.stat().st_mtime_ns
-    content = json.loads(Path("here/table-road-sota-small/table.json").read_text())
+    content = json.loads(Path("here/table-road-sota-small-1epochs-digits/table.json").read_text())
     assert content["runs"] == {"finished": 1, "wanted": 1, "failed": []}
     assert content["command"] == "evenhand reproduce " + " ".join(args)
     code, out, err = run(*args, "--quiet")

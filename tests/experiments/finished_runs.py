@@ -31,16 +31,20 @@ def finish(
     accuracy: float | None = None,
     recalls: Mapping[str, float] | None = None,
     test_errors: Sequence[float] = (),
+    test_count: int = 1_000_000,
     features: Any = None,
     targets: Any = None,
 ) -> Path:
-    """Write a finished run; shares are 0 to 1."""
+    """Write a finished run; shares are 0 to 1, of so many test images of each class that any share is possible."""
     job.folder.mkdir(parents=True)
     save_config(job.config, job.folder / "config.yaml")
     summary = {
         "balanced_accuracy": balanced,
         "accuracy": balanced if accuracy is None else accuracy,
-        "per_class": [{"name": name, "recall": value} for name, value in (recalls or {"a": balanced}).items()],
+        "per_class": [
+            {"name": name, "recall": value, "test_count": test_count}
+            for name, value in (recalls or {"a": balanced}).items()
+        ],
     }
     (job.folder / "summary.json").write_text(json.dumps(summary))
     (job.folder / "environment.json").write_text(json.dumps(ENVIRONMENT))

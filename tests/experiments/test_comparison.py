@@ -191,6 +191,26 @@ def test_without_few_shot_test_images_the_family_is_balanced_accuracy_alone(tmp_
     json.dumps(comparison.to_json(), allow_nan=False)
 
 
+@pytest.mark.parametrize(("few", "places"), [(False, (0, 1, 0)), (True, (4, 3, 5))])
+def test_one_image_more_in_every_seed_is_not_claimed(tmp_path: Path, few: bool, places: tuple[int, ...]) -> None:
+    """In classes of 35 to 37 images, either among all classes or among the few-shot ones."""
+    supports, counts = [36, 37, 36, 35, 36, 37], [400, 300, 50, 9, 8, 7]
+    for seed, place in enumerate(places):
+        for name in ("ce", "cce"):
+            hits = [20 + seed] * 6
+            hits[place] += name == "cce"
+            recalls = [hit / n for hit, n in zip(hits, supports, strict=True)]
+            fabricate(tmp_path, name, seed, predict(recalls, names="abcdef", counts=counts, support=supports))
+    comparison = compare_runs([tmp_path / f"{name}-{seed}" for name in ("ce", "cce") for seed in range(3)])
+    found = {each.metric: each for each in comparison.differences}
+    for metric in ("balanced_accuracy", *(["few"] if few else [])):
+        assert found[metric].p is None
+        assert found[metric].mean > 0
+        assert "to within one test image" in found[metric].sentence()
+    assert "less than one test image over seeds" in comparison.method()
+    assert comparison.verdicts[-1].startswith("No winner")
+
+
 # Tuning.
 
 GAMMAS = {"cce:gamma=-0.5": 0.61, "cce:gamma=-1": 0.64, "cce:gamma=-2": 0.6}
@@ -265,6 +285,14 @@ def test_the_baseline_may_be_tuned_too(tmp_path: Path) -> None:
         assert comparison.baseline == "cce:gamma=-1"
         told = "The baseline is cce:gamma=-1, the picked setting, not cce:gamma=-2." in comparison.notes
         assert told == (wanted == "cce:gamma=-2")
+
+
+def test_a_baseline_named_like_its_family_is_told_apart_from_the_picked_setting(tmp_path: Path) -> None:
+    scores = {"ce": 0.7, "cce": 0.6, "cce:gamma=-2": 0.65}
+    runs = [fabricate(tmp_path, name, seed, CE, validation=score) for name, score in scores.items() for seed in (0, 1)]
+    comparison = compare_runs(runs, baseline="cce")
+    assert comparison.baseline == "cce:gamma=-2"
+    assert "The baseline is cce:gamma=-2, the picked setting, not cce." in comparison.notes
 
 
 def test_an_objective_alone_is_picked_and_reported_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from evenhand.experiments.grid import Failure, Job, Status, make_grid, run_name,
 from evenhand.experiments.locks import take_lock
 from evenhand.experiments.one_run import End, do_run
 from evenhand.experiments.running import default_workers, run_jobs
-from evenhand.experiments.watching import GridProgress, JobState, describe, time_left
+from evenhand.experiments.watching import GridProgress, GridWatch, JobState, describe, time_left
 from evenhand.training.config import load_config
 from evenhand.training.run import RunFolder, train_run
 from evenhand.training.trainer import Interrupted, Row, Watch
@@ -215,11 +216,17 @@ def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     base = tiny("compute.accelerator=auto")
     jobs = make_grid(tmp_path, base, objectives=["ce", "cce", "cot"], seeds=[0])
     assert default_workers(jobs) == 2
-    assert default_workers(small_grid(tmp_path)) != 0
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert running._visible_gpus(2) == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
-    assert running._visible_gpus(2) == ["3", "GPU-5"]
+    context = MagicMock()
+    context.Pipe.side_effect = lambda **_: (MagicMock(), MagicMock())
+    monkeypatch.setattr(running, "_context", lambda: context)
+    for given, expected in (("", ["0", "1"]), ("3,GPU-5", ["3", "GPU-5"])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        crew = running._Crew(jobs, 2, "", GridWatch())
+        context.Process.reset_mock()
+        for job in jobs[:2]:
+            crew._start(job)
+        told = [call.kwargs["args"][3]["CUDA_VISIBLE_DEVICES"] for call in context.Process.call_args_list]
+        assert told == expected
 
 
 def test_nothing_to_do_is_done_at_once(whole: list[Job]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenhand.experiments.verdict import METRICS, Difference, conclusion, judge_differences
-from evenhand.metrics.paired import detectable_difference
+from evenhand.metrics.paired import balanced_resolution, detectable_difference
 
 OBJECTIVES = ("focal", "cot", "cce")
 SEED_NOISE, OWN_NOISE = 0.02, 0.01
@@ -110,3 +110,37 @@ def test_recalls_counted_on_images_err_no_more_often(images: int) -> None:
         }
         wrong += any(each.outcome != "cannot tell" for each in judge_differences(values, "ce"))
     assert wrong / trials < 0.05 + tolerance(0.05, trials)
+
+
+SUPPORTS = np.array([36, 36, 35, 37, 36, 37, 36, 36, 35, 35])
+"""Test images of ten classes that a split makes nearly equal; the last three are few-shot."""
+
+
+def assert_flips_are_rarely_claimed(seeds: int, trials: int, flips: int = 12) -> None:
+    """Between two objectives of a seed so many images flip, either way alike, so that none of them is better."""
+    rng, wrong = np.random.default_rng(seeds), 0
+    few = slice(7, None)
+    steps = {"balanced_accuracy": balanced_resolution(SUPPORTS), "few": balanced_resolution(SUPPORTS[few])}
+    for _ in range(trials):
+        flipped = rng.binomial(SUPPORTS, flips / SUPPORTS.sum(), (3, seeds, len(SUPPORTS)))
+        gains = (2 * rng.binomial(flipped, 0.5) - flipped) / SUPPORTS
+        named = {"ce": np.full((seeds, len(SUPPORTS)), 0.5), **dict(zip(OBJECTIVES, 0.5 + gains, strict=True))}
+        values = {
+            "balanced_accuracy": {name: own.mean(1) for name, own in named.items()},
+            "few": {name: own[:, few].mean(1) for name, own in named.items()},
+        }
+        found = judge_differences(values, "ce", resolutions=steps)
+        wrong += any(each.outcome != "cannot tell" for each in found)
+    assert wrong / trials < 0.05 + tolerance(0.05, trials)
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_a_few_images_that_flip_by_chance_are_rarely_claimed(seeds: int) -> None:
+    assert_flips_are_rarely_claimed(seeds, trials=1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flips", [4, 12, 40])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_images_that_flip_by_chance_are_rarely_claimed_in_many_comparisons(seeds: int, flips: int) -> None:
+    assert_flips_are_rarely_claimed(seeds, trials=5000, flips=flips)

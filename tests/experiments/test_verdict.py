@@ -61,7 +61,20 @@ def test_a_difference_that_only_the_plain_test_finds_is_not_claimed() -> None:
 def test_no_difference_and_no_spread() -> None:
     same, shifted = sentences(erm=CE, cce=plus(1, 1, 1, 1, 1))
     assert same == "balanced accuracy: erm 0.0 [0.0, 0.0] against ce: no difference in any of 5 seeds"
-    assert shifted.startswith("balanced accuracy: cce +1.0 against ce: cannot tell, as all 5 seeds differ by the same")
+    assert shifted == (
+        "balanced accuracy: cce +1.0 against ce: cannot tell, as all 5 seeds differ by the same amount, to within one "
+        "test image, and so show no spread to test with"
+    )
+
+
+def test_one_image_more_in_every_seed_is_no_claim() -> None:
+    values = {"ce": CE[:3], "cce": plus(100 / 350, 100 / 360, 100 / 370)}
+    [plain] = judge_differences({"balanced_accuracy": values}, "ce")
+    [found] = judge_differences({"balanced_accuracy": values}, "ce", resolutions={"balanced_accuracy": 1 / 370})
+    assert (plain.outcome, found.outcome, found.p) == ("better", "cannot tell", None)
+    assert "to within one test image" in found.sentence()
+    [other] = judge_differences({"few": values}, "ce", resolutions={"balanced_accuracy": 1 / 370})
+    assert other.outcome == "better", "each metric has its own"
 
 
 def test_two_seeds_that_could_show_nothing_say_so() -> None:
@@ -140,6 +153,11 @@ BALANCED, FEW = "balanced_accuracy", "few"
         (
             [claim("cce", BALANCED, 1), claim("cot", BALANCED, 2), claim("focal", BALANCED, 3, sure=False)],
             "Use cce or cot: each is better than ce in balanced accuracy; which of them is best was not tested.",
+        ),
+        (
+            [claim("cce", BALANCED, 1), claim("cot", BALANCED, 2), claim("cce", FEW, 1), claim("cot", FEW, -1)],
+            "Use cce or cot: each is better than ce in balanced accuracy (cot at the price of few-shot classes); which "
+            "of them is best was not tested.",
         ),
         (
             [claim("cce", BALANCED, 1, sure=False), claim("cce", FEW, 2)],

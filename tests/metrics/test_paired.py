@@ -12,7 +12,13 @@ from scipy.stats import nct, t, ttest_rel
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix, mean_recall
-from evenhand.metrics.paired import detectable_difference, holm, paired_bootstrap, paired_difference
+from evenhand.metrics.paired import (
+    balanced_resolution,
+    detectable_difference,
+    holm,
+    paired_bootstrap,
+    paired_difference,
+)
 from evenhand.metrics.predictions import Predictions
 
 from .cases import predictions_of
@@ -55,6 +61,37 @@ def test_the_same_difference_in_every_pair_is_no_test(shift: float) -> None:
 def test_equal_series_do_not_differ() -> None:
     found = paired_difference([0.1 + 0.2, 0.7], [0.3, 0.7])
     assert (found.mean, found.low, found.high, found.p, found.spread) == (0.0, 0.0, 0.0, 1.0, 0.0)
+
+
+def test_one_image_more_in_classes_of_slightly_different_size_is_no_test() -> None:
+    """The differences 1/350, 1/360 and 1/370 are close together, and would be called sure."""
+    baseline = [0.5, 0.7, 0.61]
+    ours = [value + 1 / (10 * size) for value, size in zip(baseline, (35, 36, 37), strict=True)]
+    assert (paired_difference(ours, baseline).p or 1) < 0.001
+    found = paired_difference(ours, baseline, resolution=balanced_resolution([35, 36, 37, *[36] * 7]))
+    assert (found.low, found.high, found.p, found.spread, found.detectable) == (None, None, None, 0.0, None)
+    assert found.mean == pytest.approx(1 / 360, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [35, 37])
+def test_one_image_between_seeds_is_a_spread(size: int) -> None:
+    resolution = balanced_resolution([35, 37])
+    found = paired_difference([0.5 + 1 / (2 * size), 0.5, 0.5], [0.5] * 3, resolution=resolution)
+    assert found.p == pytest.approx(0.4226, abs=1e-4)  # t = 1
+    same = paired_difference([0.5] * 3, [0.5] * 3, resolution=resolution)
+    assert (same.low, same.high, same.p) == (0.0, 0.0, 1.0), "no difference at all needs no spread"
+
+
+def test_a_mean_of_nothing_but_rounding_is_zero() -> None:
+    ours, baseline = [0.1 + 0.2, 0.7, 0.2], [0.7, 0.3, 0.2]
+    assert np.mean(np.subtract(ours, baseline)) != 0
+    assert paired_difference(ours, baseline).mean == 0
+    assert paired_difference([0.1 + 0.2], [0.3]).mean == 0
+
+
+def test_the_resolution_is_one_image_of_the_largest_class() -> None:
+    assert balanced_resolution([35, 0, 37]) == pytest.approx(1 / 74)
+    assert balanced_resolution([0]) == balanced_resolution([]) == 0
 
 
 @pytest.mark.parametrize(

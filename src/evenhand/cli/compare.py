@@ -3,8 +3,9 @@
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +27,9 @@ from evenhand.cli.options import (
     Source,
     Status,
 )
+
+if TYPE_CHECKING:
+    from evenhand.training.config import Config
 
 
 def compare(
@@ -62,6 +66,7 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.comparison import compare_runs, write_comparison
     from evenhand.experiments.grid import canonical_objective, make_grid
+    from evenhand.experiments.unchanged import refuse_changed_source
     from evenhand.report.page import write_report
     from evenhand.training.config import make_config
 
@@ -94,24 +99,36 @@ def compare(
             runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
             typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
         return
+    refuse_changed_source(grid)
     command = shlex.join(["evenhand", *sys.argv[1:]])
     failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json)
     lost = {failure.job.folder for failure in failures}
     finished = [job.folder for job in grid if job.folder not in lost]
-    show_failures(failures)
     if not finished:
+        show_failures(failures)
         raise typer.Exit(1)
-    comparison = compare_runs(finished, baseline=chosen)
-    _tell_replaced(folder / "comparison.json", comparison.objectives, comparison.seeds)
-    written = write_comparison(comparison, folder)
-    page = write_report([folder])
+    told = [_left_out(failure.job.config, failure.reason) for failure in failures]
+    try:
+        comparison = compare_runs(finished, baseline=chosen)
+        comparison = replace(comparison, notes=[*told, *comparison.notes])
+        _tell_replaced(folder / "comparison.json", comparison.objectives, comparison.seeds)
+        written = write_comparison(comparison, folder)
+        page = write_report([folder])
+    except EvenhandError:
+        show_failures(failures)  # what failed may be why nothing can be compared
+        raise
     if as_json:
         typer.echo(json.dumps(comparison.to_json(folder), ensure_ascii=True))
     elif not quiet:
         typer.echo(comparison.table().rstrip())
         typer.echo(f"\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
+    show_failures(failures)
     if failures:
         raise typer.Exit(1)
+
+
+def _left_out(config: "Config", reason: str) -> str:
+    return f"{config.objective} with seed {config.seed} failed and is left out: {reason}"
 
 
 def _tell_replaced(path: Path, objectives: list[str], seeds: list[int]) -> None:

@@ -76,22 +76,36 @@ def reproduce(
     if not quiet:
         _echo(_title(chosen, options))
     failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet)
-    folder = out / f"{chosen.id}-{options.protocol}"
+    folder = out / _folder_name(chosen, options)
     written: list[Path] = []
-    if chosen.id.startswith("figure-") and not runs_only:
-        lost = {failure.job.folder for failure in failures}
-        written = draw_paper_figure(chosen.id, [job.folder for job in grid if job.folder not in lost], folder)
-    elif not runs_only:
-        result = read_reproduction(chosen, options, out / "runs", command=command)
-        written = write_reproduction(result, folder)
-        if not quiet:
-            _show(result)
+    try:
+        if chosen.id.startswith("figure-") and not runs_only:
+            lost = {failure.job.folder for failure in failures}
+            written = draw_paper_figure(chosen.id, [job.folder for job in grid if job.folder not in lost], folder)
+        elif not runs_only:
+            result = read_reproduction(chosen, options, out / "runs", command=command)
+            written = write_reproduction(result, folder)
+            if not quiet:
+                _show(result)
+    except EvenhandError:
+        show_failures(failures)  # what failed may be why
+        raise
     show_failures(failures)
     if not quiet:
         for path in written:
             typer.echo(f"evenhand: wrote {path}", err=True)
     if failures:
         raise typer.Exit(1)
+
+
+def _folder_name(study: "Study", options: "Options") -> str:
+    """Name the folder of the results, so that a study cut short or on other data replaces no whole one."""
+    from evenhand.experiments.grid import readable
+
+    parts = [study.id, options.protocol]
+    parts += [] if options.epochs is None else [f"{options.epochs}epochs"]
+    parts += [] if options.source is None else [readable(Path(options.source).name)]
+    return "-".join(parts)
 
 
 def _list_studies() -> None:

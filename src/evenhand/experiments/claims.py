@@ -34,6 +34,8 @@ class Claim:
     printed: Callable[[], Printed]
     made_by: str
     """The command, without `evenhand`, whose runs decide it."""
+    exceptions: int = 0
+    """In so many places it may fail: the text says almost all."""
 
 
 def method_columns() -> Iterator[PublishedColumn]:
@@ -111,7 +113,13 @@ CLAIMS = (
         _resnet101,
         "reproduce table-road",
     ),
-    Claim("gamma-best", "gamma = -1 is best on almost all variants of CIFAR-10", _gamma_best, "reproduce table-gamma"),
+    Claim(
+        "gamma-best",
+        "gamma = -1 is best on almost all variants of CIFAR-10",
+        _gamma_best,
+        "reproduce table-gamma",
+        exceptions=1,
+    ),
     Claim("gamma-falls", "the larger |gamma|, the lower the accuracy", _gamma_falls, "reproduce table-gamma"),
     Claim(
         "every-class",
@@ -148,7 +156,7 @@ class CheckedClaim:
     @property
     def measured(self) -> str:
         """What our runs say altogether."""
-        return overall(self.findings)
+        return overall(self.findings, self.claim.exceptions)
 
     def lines(self) -> list[str]:
         """Say it in words: first what the tables say, then each finding, or the command that would make one."""
@@ -205,11 +213,12 @@ def claims_markdown(checked: list[CheckedClaim], command: str, made: dict[str, A
     lines += [
         "",
         "*published*: what the paper's own tables say; *ours*: what our finished runs say, with the paired difference",
-        "over seeds, its 95% interval and n. Differences count only beyond noise: p < 0.05 after Holm's correction.",
+        "over seeds, its 95% interval and n. Differences count only beyond noise: p < 0.05, corrected by Holm within a",
+        "finding, not across findings: among many, one may be chance.",
         "",
     ]
     for each in checked:
         lines += [f"## {each.claim.text[0].upper()}{each.claim.text[1:]}", ""]
-        lines += [f"Published: **{each.printed.state}**. Ours: **{each.measured}**.", ""]
+        lines += [f"Published: **{each.printed.state}**. Ours, on the data named below: **{each.measured}**.", ""]
         lines += [f"- {line}" for line in each.lines()] + [""]
     return "\n".join(lines).rstrip() + "\n"

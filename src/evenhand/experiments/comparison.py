@@ -6,12 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments import writing
-from evenhand.experiments.reading import FinishedRun, TestFigures, group_runs, read_figures, read_run
+from evenhand.experiments.reading import FinishedRun, TestFigures, TestSet, group_runs, read_figures, read_run
 from evenhand.experiments.tables import ClassRow, Row, class_notes, class_rows, figure_rows
 from evenhand.experiments.tuning import Pick, pick
 from evenhand.experiments.verdict import Difference, conclusion, differences_on_images, judge_differences
+from evenhand.metrics.paired import balanced_resolution
 from evenhand.metrics.predictions import load_predictions
 
 
@@ -126,7 +129,7 @@ def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tun
     seeds = list(picked[chosen])
     tested, few_note = _tested_metrics(figures)
     if len(seeds) > 1:
-        differences = judge_differences(tested, chosen)
+        differences = judge_differences(tested, chosen, resolutions=_resolutions(test_set, figures[chosen]))
     else:
         differences = _on_images(picked, figures, tested, chosen, seeds[0])
     first = next(iter(picked[chosen].values()))
@@ -143,7 +146,14 @@ def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tun
         differences=differences,
         per_class=class_rows(test_set, figures, chosen),
         verdicts=[*(each.sentence() for each in differences), conclusion(differences, chosen)],
-        notes=[*_seed_notes(seeds), *_pick_notes(picks, baseline), *few_note, *class_notes(test_set, figures), *notes],
+        notes=[
+            *_seed_notes(seeds),
+            *_pick_notes(picks, baseline),
+            *few_note,
+            *class_notes(test_set, figures),
+            *notes,
+            *dict.fromkeys(note for own in picked.values() for run in own.values() for note in run.notes),
+        ],
         runs=[(name, seed, run.path) for name, members in grouped.items() for seed, run in members.items()],
     )
 
@@ -176,6 +186,13 @@ def _tested_metrics(
     return metrics, ["No few-shot class has a test image, so balanced accuracy alone is compared."]
 
 
+def _resolutions(test_set: TestSet, figures: Sequence[TestFigures]) -> dict[str, float]:
+    """Return what one test image changes; the largest where seeds differ in which classes are few-shot."""
+    support = np.bincount(test_set.targets, minlength=len(test_set.class_names))
+    few = [balanced_resolution(support[list(each.groups.few)].tolist()) for each in figures]
+    return {"balanced_accuracy": balanced_resolution(support.tolist()), "few": max(few)}
+
+
 def _on_images(
     picked: Mapping[str, Mapping[int, FinishedRun]],
     figures: Mapping[str, Sequence[TestFigures]],
@@ -204,7 +221,7 @@ def _pick_notes(picks: Sequence[Pick], baseline: str | None) -> list[str]:
             f"{each.picked} was picked among {len(each.validation)} settings of {each.family} by validation balanced "
             "accuracy; the test results of the others were not read."
         )
-        if baseline in each.validation and baseline not in (each.picked, each.family):
+        if baseline in each.validation and baseline != each.picked:
             notes.append(f"The baseline is {each.picked}, the picked setting, not {baseline}.")
     return notes
 

@@ -179,13 +179,13 @@ def run_name(config: Config) -> str:
     content["compute"] = {"precision": config.compute.precision}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
     parts = [
-        source if _is_benchmark(source) else Path(source).stem,
+        source if is_benchmark(source) else Path(source).stem,
         config.data.imbalance,
         config.model.name,
         objective,
     ]
-    readable = [_readable(part) for part in parts if part != "none"]
-    return "_".join([*readable, f"seed{config.seed}-{digest}"])
+    names = [readable(part) for part in parts if part != "none"]
+    return "_".join([*names, f"seed{config.seed}-{digest}"])
 
 
 def canonical_objective(spec: str) -> str:
@@ -208,7 +208,7 @@ def canonical_objective(spec: str) -> str:
 
 def canonical_source(source: str) -> str:
     """Return the one spelling of a source: the options of a data set in order, or the whole path."""
-    if not _is_benchmark(source):
+    if not is_benchmark(source):
         return str(Path(os.path.expanduser(source)).resolve()) if source.strip() else source
     part, *others = parse(source)
     if others or part.value is not None:  # wrong, which is told where it is read
@@ -216,7 +216,8 @@ def canonical_source(source: str) -> str:
     return ":".join([part.name, *(f"{key}={value}" for key, value in sorted(part.options.items()))])
 
 
-def _is_benchmark(source: str) -> bool:
+def is_benchmark(source: str) -> bool:
+    """Return whether a source is a known data set, not a path."""
     return source.split(":")[0] in BENCHMARKS
 
 
@@ -243,7 +244,7 @@ def _known_model(name: str) -> str:
 
 def _known_source(source: str) -> str:
     """Refuse what cannot be there; reading the data is left to the runs."""
-    if _is_benchmark(source):
+    if is_benchmark(source):
         part, *others = parse(source)
         known = not others and part.value is None and set(part.options) <= set(BENCHMARKS[part.name].options)
     else:
@@ -267,6 +268,6 @@ def _distinct(what: str, given: Sequence[Entry], canonical: Callable[[Entry], An
     return list(seen)
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """Make a short text that is safe as a part of a file's name anywhere."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:40].strip("-.") or "data"

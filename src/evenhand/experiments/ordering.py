@@ -1,6 +1,6 @@
 """Whether methods stand in the order that the paper prints, and how far that is beyond noise."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -25,6 +25,11 @@ class Pair:
     def agrees(self) -> bool:
         """Whether ours stand in the same order; a tie counts as agreeing."""
         return self.measured.mean >= 0
+
+    @property
+    def tested(self) -> bool:
+        """Whether the noise is known: not with one seed, nor where seeds show no spread."""
+        return self.measured.p is not None
 
     @property
     def clear(self) -> bool:
@@ -52,21 +57,41 @@ class Ordering:
             return "No two methods of the paper's order are measured yet."
         agree = [pair for pair in self.pairs if pair.agrees]
         against = [pair for pair in self.pairs if not pair.agrees]
-        clear = sum(pair.clear for pair in agree)
         start = f"The published order ({' > '.join(self.published)}, ties aside)"
-        counted = f"{len(agree)} of {len(self.pairs)} pairs agree, {clear} of them beyond noise"
+        counted = f"{len(agree)} of {len(self.pairs)} pairs agree, {beyond_noise(agree, 'of them ')}"
         if not against:
             return f"{start} holds: {counted}."
         listed = [
-            f"{pair.worse} {-pair.measured.mean:.2f} over {pair.better} "
-            f"({'beyond noise' if pair.clear else 'within noise'})"
+            f"{pair.worse} {-pair.measured.mean:.2f} over {pair.better} ({noise_words(pair.holm_p)})"
             for pair in sorted(against, key=lambda pair: (not pair.clear, pair.measured.mean))
         ]
         more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
         return f"{start} does not hold: {counted}; the other way round: {', '.join(listed[:5])}{more}."
 
 
-def judge_ordering(published: Mapping[str, float], measured: Mapping[str, Mapping[int, float]]) -> Ordering:
+def noise_words(p: float | None) -> str:
+    """Say what a p-value says about noise.
+
+    Example:
+        >>> from evenhand.experiments.ordering import noise_words
+        >>> [noise_words(p) for p in (0.01, 0.2, None)]
+        ['beyond noise', 'within noise', 'noise not measured']
+    """
+    if p is None:
+        return "noise not measured"
+    return "beyond noise" if p < LEVEL else "within noise"
+
+
+def beyond_noise(pairs: Sequence[Pair], which: str = "") -> str:
+    """Count the pairs that are beyond noise, unless it was measured for none of them."""
+    if pairs and not any(pair.tested for pair in pairs):
+        return "noise not measured"
+    return f"{sum(pair.clear for pair in pairs)} {which}beyond noise"
+
+
+def judge_ordering(
+    published: Mapping[str, float], measured: Mapping[str, Mapping[int, float]], *, resolution: float = 0.0
+) -> Ordering:
     """Compare the order of methods with the published one, pair by pair over common seeds.
 
     The order holds if no pair that the paper orders stands the other way round in the means; where the paper ties,
@@ -76,6 +101,7 @@ def judge_ordering(published: Mapping[str, float], measured: Mapping[str, Mappin
     Args:
         published: percent, by method.
         measured: percent, by method and seed; methods that are missing here or there are left out.
+        resolution: what one test image changes, in percent; differences that vary by less are equal.
 
     Example:
         >>> from evenhand.experiments.ordering import judge_ordering
@@ -90,7 +116,7 @@ def judge_ordering(published: Mapping[str, float], measured: Mapping[str, Mappin
         common = sorted(set(measured[better]) & set(measured[worse]))
         if published[better] > published[worse] and common:
             values = ([measured[method][seed] for seed in common] for method in (better, worse))
-            found.append((better, worse, paired_difference(*values)))
+            found.append((better, worse, paired_difference(*values, resolution=resolution)))
     corrected = holm([difference.p for *_, difference in found])
     pairs = [
         Pair(better, worse, round(published[better] - published[worse], 6), difference, p)

@@ -36,6 +36,8 @@ class FinishedRun:
     code: str | None
     """A fingerprint of the code it ran on."""
     precision: str | None
+    notes: tuple[str, ...] = ()
+    """What training said about the data."""
 
 
 def read_run(path: Path | str) -> FinishedRun:
@@ -57,6 +59,7 @@ def read_run(path: Path | str) -> FinishedRun:
             images=_fingerprint(folder.path / "splits.json"),
             code=environment.get("code"),
             precision=environment.get("precision"),
+            notes=tuple(map(str, summary.get("notes", ()))),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EvenhandError(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.files import replacing
-from evenhand.experiments.ordering import Ordering
+from evenhand.experiments.ordering import Ordering, noise_words
 from evenhand.experiments.published import published_tables
 from evenhand.experiments.reproducing import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
 from evenhand.experiments.verdict import in_points
-from evenhand.metrics.paired import LEVEL, PairedDifference
+from evenhand.metrics.paired import PairedDifference
 
 
 def write_reproduction(result: Reproduction, folder: Path) -> list[Path]:
@@ -77,6 +77,7 @@ def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
         "method": each.cell.method,
         "objective": each.cell.config.objective,
         "published": each.cell.published,
+        "comparable": each.cell.comparable,
         "n": each.n,
         "wanted": len(each.cell.seeds),
         "runs": [run.folder.name for run in each.runs],
@@ -107,10 +108,13 @@ def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
                 found = each.measured.get(measure)
                 rows.append(
                     {
+                        "protocol": result.options.protocol,
                         "row": each.cell.row,
                         "network": config.model.name,
                         "source": config.data.source,
                         "imbalance": config.data.imbalance,
+                        "epochs": config.epochs,
+                        "fraction": config.data.fraction,
                         "method": each.cell.method,
                         "objective": config.objective,
                         "measure": measure,
@@ -119,6 +123,7 @@ def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
                         "n": each.n,
                         "wanted": len(each.cell.seeds),
                         "published": each.cell.published,
+                        "comparable": each.cell.comparable,
                         "difference": each.difference(measure),
                     }
                 )
@@ -155,11 +160,16 @@ def to_markdown(result: Reproduction) -> str:
 
 def explanation(result: Reproduction) -> str:
     """Say what the columns mean."""
+    signs = (
+        " The two signs of CCE are compared by a test of their own in each column, without that correction."
+        if any(column.sign for column in result.columns)
+        else ""
+    )
     both = " The test set is imbalanced, so both measures stand beside the published value." * result.study.both
     return (
         "Percent on the test set: mean over seeds ± standard deviation over seeds; n is finished runs of all. "
         f"Diff is measured minus published, in points.{both} Beyond noise: p < 0.05 in a paired t-test over "
-        "seeds, after Holm's correction for all pairs of a column."
+        f"seeds, after Holm's correction for all pairs of a column.{signs}"
     )
 
 
@@ -202,11 +212,10 @@ def sign_sentence(difference: PairedDifference) -> str:
         >>> sign_sentence(paired_difference([82.0, 83.0, 81.1], [80.0, 81.0, 79.0]))
         "CCE with the paper's sign against the released code's: +2.0 [1.9, 2.2] points, 3 seeds, beyond noise."
     """
-    clear = difference.p is not None and difference.p < LEVEL
     low, high = (None if end is None else end / 100 for end in (difference.low, difference.high))
     return (
         f"CCE with the paper's sign against the released code's: {in_points(difference.mean / 100, low, high)} points, "
-        f"{difference.n} seed{'s' * (difference.n != 1)}, {'beyond' if clear else 'within'} noise."
+        f"{difference.n} seed{'s' * (difference.n != 1)}, {noise_words(difference.p)}."
     )
 
 

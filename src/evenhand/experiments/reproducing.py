@@ -11,11 +11,11 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid import Job, read_failure
-from evenhand.experiments.ordering import Ordering, Pair, judge_ordering
+from evenhand.experiments.ordering import Ordering, beyond_noise, judge_ordering
 from evenhand.experiments.planning import Cell, Options, deviations, plan
 from evenhand.experiments.published import NETWORKS, imbalance_words
 from evenhand.experiments.studies import RELEASED, Study
-from evenhand.metrics.paired import PairedDifference, paired_difference
+from evenhand.metrics.paired import PairedDifference, balanced_resolution, paired_difference
 from evenhand.training.run import RunFolder
 
 MEASURES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
@@ -27,6 +27,8 @@ class Measured:
 
     values: dict[int, float]
     """By seed."""
+    resolution: float = 0.0
+    """What one test image changes."""
 
     @property
     def mean(self) -> float:
@@ -120,17 +122,13 @@ class Reproduction:
             if not pairs:
                 continue
             agree, against = ([pair for pair in pairs if pair.agrees is wanted] for wanted in (True, False))
-            held, clear, reversed_ = sum(bool(each.holds) for each in judged), _clear(agree), _clear(against)
+            held = sum(bool(each.holds) for each in judged)
             lines.append(
                 f"By {MEASURES[measure]}, the published order of methods holds in {held} of {len(judged)} columns; "
-                f"{len(agree)} of {len(pairs)} pairs agree ({clear} beyond noise), {len(against)} stand the other way "
-                f"round ({reversed_} beyond noise)."
+                f"{len(agree)} of {len(pairs)} pairs agree ({beyond_noise(agree)}), {len(against)} stand the other "
+                f"way round ({beyond_noise(against)})."
             )
         return lines
-
-
-def _clear(pairs: Iterable[Pair]) -> int:
-    return sum(pair.clear for pair in pairs)
 
 
 def check_sources(cells: Iterable[Cell]) -> None:
@@ -171,28 +169,39 @@ def _measure(cell: Cell, root: Path) -> MeasuredCell:
     summaries = {job.config.seed: RunFolder(job.folder).summary() for job in finished}
     try:
         measured = {
-            measure: Measured({seed: 100 * float(each[measure]) for seed, each in summaries.items()})
+            measure: Measured(
+                {seed: 100 * float(each[measure]) for seed, each in summaries.items()},
+                max(100 * _resolution(measure, each) for each in summaries.values()),
+            )
             for measure in (MEASURES if finished else ())
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise EvenhandError(
             f"A summary.json of {cell.method} under {root} is not as training writes it ({error}); remove that run."
         ) from error
     return MeasuredCell(cell, measured, tuple(finished))
 
 
+def _resolution(measure: str, summary: dict[str, Any]) -> float:
+    counts = [int(row["test_count"]) for row in summary["per_class"]]
+    return balanced_resolution(counts) if measure == "balanced_accuracy" else 1 / sum(counts)
+
+
 def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
     published = {each.cell.method: each.cell.published for each in cells if each.cell.published is not None}
     orderings, signs = {}, {}
     for measure in MEASURES:
-        values = {each.cell.method: each.measured[measure].values for each in cells if measure in each.measured}
+        found = {each.cell.method: each.measured[measure] for each in cells if measure in each.measured}
+        values = {method: own.values for method, own in found.items()}
+        step = max((own.resolution for own in found.values()), default=0.0)
         if len(published) > 1:
-            orderings[measure] = judge_ordering(published, values)
+            orderings[measure] = judge_ordering(published, values, resolution=step)
         ours = values.get("CCE") or values.get("gamma=-1") or {}
         released = values.get(RELEASED, {})
         common = sorted(set(ours) & set(released))
         if common:
-            signs[measure] = paired_difference([ours[s] for s in common], [released[s] for s in common])
+            pairs = ([own[seed] for seed in common] for own in (ours, released))
+            signs[measure] = paired_difference(*pairs, resolution=step)
     return MeasuredColumn(tuple(cells), orderings, signs)
 
 

@@ -92,6 +92,7 @@ def _config(setting: Setting, objective: str) -> Config:
         model__name=setting.network,
         objective=objective,
         batch_size=setting.batch_size,
+        compute__accelerator="cpu",  # as `here` says
         compute__precision=setting.precision,
     )
 

@@ -74,7 +74,10 @@ class Difference:
         if self.seeds < 2:
             return f"cannot tell with {seeds}"
         if self.p is None:
-            return f"cannot tell, as all {seeds} differ by the same amount and so show no spread to test with"
+            return (
+                f"cannot tell, as all {seeds} differ by the same amount, to within one test image, and so show no "
+                "spread to test with"
+            )
         if self.spread == 0:
             return f"no difference in any of {seeds}"
         if self.p < LEVEL:
@@ -85,12 +88,18 @@ class Difference:
         return f"cannot tell with {seeds}; only differences above about {least} points would show"
 
 
-def judge_differences(values: Mapping[str, Mapping[str, Sequence[float]]], baseline: str) -> list[Difference]:
+def judge_differences(
+    values: Mapping[str, Mapping[str, Sequence[float]]],
+    baseline: str,
+    *,
+    resolutions: Mapping[str, float] | None = None,
+) -> list[Difference]:
     """Compare every objective with the baseline over seeds: one family of tests, corrected by Holm.
 
     Args:
         values: for each metric, for each objective, a value a seed; the same seeds in the same order everywhere.
         baseline: the objective that the others are compared with.
+        resolutions: for each metric what one test image changes; differences that vary by less are equal.
 
     Returns:
         A difference for each objective and metric.
@@ -103,7 +112,11 @@ def judge_differences(values: Mapping[str, Mapping[str, Sequence[float]]], basel
         ('better', 0.0003)
     """
     pairs = [(metric, name) for metric in values for name in values[metric] if name != baseline]
-    found = [paired_difference(values[metric][name], values[metric][baseline]) for metric, name in pairs]
+    steps = resolutions or {}
+    found = [
+        paired_difference(values[metric][name], values[metric][baseline], resolution=steps.get(metric, 0.0))
+        for metric, name in pairs
+    ]
     corrected = holm([each.p for each in found])
     tests = sum(each.p is not None for each in found)
     return [
@@ -183,9 +196,11 @@ def conclusion(differences: Sequence[Difference], baseline: str) -> str:
         )
         return f"Use {winner}: better than {baseline} in balanced accuracy{few}."
     if better:
+        price = [name for name in better if name in losses]
+        paid = f" ({_listed(price)} at the price of few-shot classes)" if price else ""
         return (
-            f"Use {_listed(better, 'or')}: each is better than {baseline} in balanced accuracy; which of them is best "
-            "was not tested."
+            f"Use {_listed(better, 'or')}: each is better than {baseline} in balanced accuracy{paid}; which of them is "
+            "best was not tested."
         )
     if gains:
         price = [name for name in gains if name in worse]

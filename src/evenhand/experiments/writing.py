@@ -36,11 +36,18 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
             "noise."
         )
     tests = sum(each.p is not None for each in differences)
+    if not tests:
+        return (
+            "Differences are paired by seed and averaged over seeds, on this test set, in points. They vary by less "
+            "than one test image over seeds, so nothing could be tested and nothing is claimed."
+        )
+    untested = " Differences that vary by less than one test image over seeds are not tested."
     return (
         "Differences are paired by seed and averaged over seeds, on this test set, in points. Intervals are plain 95% "
         f"paired-t intervals. p is that of the paired t-test; Holm's p is corrected for all {tests} tests here, and a "
-        "difference is claimed only where it is below 0.05. What would show: found with 80% power at the spread seen, "
-        f"by a test at 5% / {tests}."
+        "difference is claimed only where it is below 0.05. A difference would show if it were found in 80% of such "
+        f"comparisons, at the spread seen here and at a level of 5% / {tests}, which is Holm's first step."
+        f"{untested if tests < len(differences) else ''}"
     )
 
 
@@ -111,8 +118,12 @@ def difference_cells(comparison: "Comparison") -> Cells:
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
         p, corrected = ("" if value is None else _p(value) for value in (each.p, each.holm_p))
-        rows.append([each.objective, METRICS[each.metric], size, interval, p, corrected, each.outcome])
+        rows.append([each.objective, METRICS[each.metric], size, interval, p, corrected, _outcome(each)])
     return rows if comparison.differences[0].seeds > 1 else [row[:4] for row in rows]
+
+
+def _outcome(difference: Difference) -> str:
+    return "no difference seen" if difference.mean == 0 == difference.spread else difference.outcome
 
 
 def class_cells(comparison: "Comparison", classes: Sequence[ClassRow]) -> Cells:

@@ -26,18 +26,18 @@ class PairedDifference:
 
     mean: float
     low: float | None
-    """Lower end of the 95% paired-t interval; None with one pair, or where all pairs differ by the same amount."""
+    """Lower end of the 95% paired-t interval; None with one pair, or where nothing spreads."""
     high: float | None
     p: float | None
     """Of the two-sided paired t-test; None where there is no interval."""
     spread: float | None
-    """Standard deviation of the differences (n - 1 below the line); None with one pair."""
+    """Standard deviation of the differences (n - 1 below the line), 0 where they are equal; None with one pair."""
     n: int
     detectable: float | None
     """The smallest true difference that a test at 5% finds with 80% power; None where nothing spreads."""
 
 
-def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> PairedDifference:
+def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resolution: float = 0.0) -> PairedDifference:
     r"""Compare two series pair by pair.
 
     .. math:: \bar d \pm t_{0.975,\,n-1} \, s_d / \sqrt n
@@ -45,9 +45,14 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> Paire
     Pairs that all differ by the same amount have no spread to measure that amount with: there is no test, and `low`,
     `high` and `p` are None. Where they do not differ at all the interval is [0, 0] and p is 1.
 
+    One image more in a class of 35 is nearly the same as one more in a class of 37. A test would take that closeness
+    for certainty, so differences that vary by less than one image are equal.
+
     Args:
         ours: a value a pair, one for each seed for instance.
         baseline: what it is compared with, in the same order.
+        resolution: what one test image changes, see :func:`balanced_resolution`; differences that vary by less are
+            equal.
 
     Example:
         >>> from evenhand.metrics.paired import paired_difference
@@ -67,17 +72,33 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float]) -> Paire
         raise ValueError(f"needs finite values, got {values[~np.isfinite(values)][0]}.")
     differences, n = first - second, len(first)
     mean, rounding = float(differences.mean()), ROUNDING * float(np.abs(values).max())
+    mean = 0.0 if abs(mean) <= rounding else mean
     if n < 2:
         return PairedDifference(mean, None, None, None, None, n, None)
     if np.abs(differences).max() <= rounding:
         return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, n, None)
-    if np.ptp(differences) <= rounding:
+    if np.ptp(differences) <= max(rounding, 0.999 * resolution):  # a whole image is a spread, however it is rounded
         return PairedDifference(mean, None, None, None, 0.0, n, None)
     spread = float(differences.std(ddof=1))
     error = spread / math.sqrt(n)
     half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error))
     return PairedDifference(mean, mean - half, mean + half, p, spread, n, detectable_difference(spread, n))
+
+
+def balanced_resolution(test_counts: Iterable[int]) -> float:
+    """Return the least that one test image changes in a mean of recalls: one of the largest class.
+
+    Args:
+        test_counts: test images of each class of the mean; classes without any are not in it.
+
+    Example:
+        >>> from evenhand.metrics.paired import balanced_resolution
+        >>> balanced_resolution([25, 50, 0]) == 1 / (2 * 50)
+        True
+    """
+    tested = [count for count in test_counts if count > 0]
+    return 1 / (len(tested) * max(tested)) if tested else 0.0
 
 
 def detectable_difference(spread: float, n: int, *, level: float = LEVEL, power: float = POWER) -> float:
