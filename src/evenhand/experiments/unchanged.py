@@ -3,16 +3,12 @@
 import json
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from evenhand.core.errors import EvenhandError
-from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
-from evenhand.data.splits import drop_small_classes, make_splits
+from evenhand.data.splits import drop_small_classes
 from evenhand.data.table import SampleTable
 from evenhand.experiments.grid import Job, is_benchmark
-from evenhand.training.config import Config
+from evenhand.training.preparing import split
 from evenhand.training.run import RunFolder
 
 
@@ -48,23 +44,7 @@ def _is_as_trained(job: Job, table: SampleTable) -> bool:
         return True  # nothing to tell by
     if job.config.data.skip_bad:  # which pictures were left out is not known without reading all of them
         return {each for ids in before for each in ids} <= set(table.ids.tolist())
-    return before == [ids.tolist() for ids in _split_ids(job.config, table)]
-
-
-def _split_ids(config: Config, table: SampleTable) -> list[NDArray[np.str_]]:
-    """Return the ids that a run would be trained, validated and tested on, as `prepare` chooses them."""
-    data, last = config.data, config.select == "last"
-    if data.drop_small:
+    if job.config.data.drop_small:
         table = drop_small_classes(table)
-    splits = make_splits(
-        table,
-        imbalance=Imbalance.parse(data.imbalance),
-        order=data.class_order,
-        fraction=data.fraction,
-        seed=config.seed,
-        split_seed=data.split_seed,
-        test_fraction=data.test_fraction,
-        val_fraction=0.0 if last else data.val_fraction,
-    )
-    val = splits.val[:0] if last else splits.val
-    return [table.ids[rows] for rows in (splits.train, val, splits.test)]
+    now = split(job.config, table)
+    return before == [table.ids[rows].tolist() for rows in (now.train, now.val, now.test)]

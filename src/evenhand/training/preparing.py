@@ -58,7 +58,29 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     if data.drop_small:
         smaller = drop_small_classes(table)
         rows, table = rows[np.isin(table.ids, smaller.ids)], smaller
-    last = config.select == "last"
+    splits = split(config, table)
+    if config.select != "last" and len(splits.val) == 0:
+        why = "data.val_fraction is 0" if data.val_fraction == 0 else "no class has 5 training images"
+        raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
+    flip, padding = config.augmentation.flip, config.augmentation.padding
+    view = make_view(table, images, rows[splits.train], flip=flip, padding=padding)
+    mirrored = what_mirrors_do(table, flip)
+    notes = (*table.notes, *splits.notes, *([mirrored] if mirrored else []))
+    return Prepared(table, images, rows, splits, view, notes)
+
+
+def split(config: Config, table: SampleTable) -> Splits:
+    """Cut a table, from which unreadable images and dropped classes are already gone, as a config asks.
+
+    Example:
+        >>> from evenhand.data.sources import load_source
+        >>> from evenhand.training.config import make_config
+        >>> from evenhand.training.preparing import split
+        >>> splits = split(make_config(data__imbalance="exp:20", select="last"), load_source("digits"))
+        >>> len(splits.train), len(splits.val), len(splits.test)
+        (478, 0, 359)
+    """
+    data, last = config.data, config.select == "last"
     splits = make_splits(
         table,
         imbalance=Imbalance.parse(data.imbalance),
@@ -69,13 +91,4 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
         test_fraction=data.test_fraction,
         val_fraction=0.0 if last else data.val_fraction,
     )
-    if last:
-        splits = replace(splits, val=splits.val[:0])
-    elif len(splits.val) == 0:
-        why = "data.val_fraction is 0" if data.val_fraction == 0 else "no class has 5 training images"
-        raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
-    flip, padding = config.augmentation.flip, config.augmentation.padding
-    view = make_view(table, images, rows[splits.train], flip=flip, padding=padding)
-    mirrored = what_mirrors_do(table, flip)
-    notes = (*table.notes, *splits.notes, *([mirrored] if mirrored else []))
-    return Prepared(table, images, rows, splits, view, notes)
+    return replace(splits, val=splits.val[:0]) if last else splits
