@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evenhand.losses._complement import complement_rows, log_odds_against, softplus
+from evenhand.losses._complement import complement_rows
+from evenhand.losses._formula import log_odds_against, softplus
 
 # Below this share the complement entropy cannot change a digit of the loss, and its reciprocal would overflow.
 NEGLIGIBLE = 1e-30
