@@ -26,7 +26,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from evenhand.data.batches import Batches, View, make_view
+from evenhand.data.batches import Batches, Preprocessing, make_preprocessing
 from evenhand.data.images import Images, open_images
 from evenhand.data.table import FilePixels, SampleTable
 
@@ -86,24 +86,26 @@ def first_epoch(table: SampleTable, cache: Path) -> tuple[float, Images]:
     """Time decoding, writing the cache, statistics and one epoch."""
     start = time.perf_counter()
     images = open_images(table, cache=cache, workers=1, progress=False)
-    view = make_view(table, images, np.arange(len(table)), flip=True)
-    seconds(Batches(images, table.labels, np.arange(len(table)), view, BATCH).train(0, 0))
+    preprocessing = make_preprocessing(table, images, np.arange(len(table)), flip=True)
+    seconds(Batches(images, table.labels, np.arange(len(table)), preprocessing, BATCH).train(0, 0))
     return time.perf_counter() - start, images
 
 
 def measure_speed(root: Path, cache: Path, rounds: int) -> None:
     """Print images a second and ratios."""
     table, loader = table_of(root), theirs(root)
-    view = View(crop_size=32, mean=MEAN, std=STD)
+    preprocessing = Preprocessing(crop_size=32, mean=MEAN, std=STD)
     times: dict[str, list[float]] = {name: [] for name in ("torchvision", "first", "reopened", "later", "streamed")}
     for number in range(rounds + 1):
         taken = {"torchvision": seconds(loader)}
         taken["first"], images = first_epoch(table, cache / str(number))
         taken["reopened"], images = first_epoch(table, cache / str(number))
-        batches = Batches(images, table.labels, np.arange(len(table)), view, BATCH)
+        batches = Batches(images, table.labels, np.arange(len(table)), preprocessing, BATCH)
         taken["later"] = statistics.median(seconds(batches.train(0, epoch)) for epoch in range(5))
         streamed = open_images(table, cache=cache / str(number), budget=0)
-        taken["streamed"] = seconds(Batches(streamed, table.labels, np.arange(len(table)), view, BATCH).train(0, 0))
+        taken["streamed"] = seconds(
+            Batches(streamed, table.labels, np.arange(len(table)), preprocessing, BATCH).train(0, 0)
+        )
         for name, value in taken.items() if number else ():  # the first round warms up
             times[name].append(value)
     names = {
@@ -123,11 +125,11 @@ def measure_speed(root: Path, cache: Path, rounds: int) -> None:
 def memory_of(root: Path, cache: Path, budget: int) -> str:
     """Load and serve an epoch within a budget; return a line on the memory it took. Run in a process of its own."""
     table = table_of(root)
-    view = View(crop_size=32, mean=MEAN, std=STD)
+    preprocessing = Preprocessing(crop_size=32, mean=MEAN, std=STD)
     few = np.arange(3 * BATCH)
 
     def serve(images: Images, rows: NDArray[np.int64]) -> None:
-        for batch in Batches(images, table.labels, rows, view, BATCH).train(0, 0):
+        for batch in Batches(images, table.labels, rows, preprocessing, BATCH).train(0, 0):
             del batch
 
     serve(open_images(table, cache=cache / "warm", budget=0, progress=False), few)  # libraries take what they keep

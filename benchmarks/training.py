@@ -30,18 +30,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from evenhand.data.batches import Batches, make_view
+from evenhand.data.batches import Batches, make_preprocessing
 from evenhand.data.images import open_images
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import find_data_root, load_source
 from evenhand.data.splits import make_splits
 from evenhand.losses.functional import complement_cross_entropy
 from evenhand.models.build import build_model
-from evenhand.training.config import make_config
+from evenhand.runs.config import make_config
 from evenhand.training.objectives import Objective, build_objective
-from evenhand.training.preparing import prepare
 from evenhand.training.run import start_fabric
-from evenhand.training.trainer import Row, Trainer, Watch
+from evenhand.training.setup import prepare
+from evenhand.training.trainer import Callback, Row, Trainer
 
 
 def take_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
@@ -121,9 +121,9 @@ def against_a_plain_loop(rounds: int, root: str | None) -> None:
     table = load_source("fashion-mnist", data_root=root)
     splits = make_splits(table, imbalance=Imbalance.parse("exp:100"), val_fraction=0)
     images = open_images(table)
-    view = make_view(table, images, splits.train)
+    preprocessing = make_preprocessing(table, images, splits.train)
     steps = 12
-    mean, std = view.mean[0], view.std[0]
+    mean, std = preprocessing.mean[0], preprocessing.std[0]
     augment = [transforms.RandomCrop(28, padding=4), transforms.RandomHorizontalFlip()]
     usual = transforms.Compose([*augment, transforms.ToTensor(), transforms.Normalize((mean,), (std,))])
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def against_a_plain_loop(rounds: int, root: str | None) -> None:
         layout = torch.channels_last if channels_last else torch.contiguous_format
         model = build_model("resnet8", num_classes=10, channels=1, image_size=28).to(memory_format=layout)
         optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
-        batches = Batches(images, table.labels, splits.train, view, 128)
+        batches = Batches(images, table.labels, splits.train, preprocessing, 128)
 
         def work() -> None:
             source = batches.train(0, 0) if ours else DataLoader(plain, 128, shuffle=True)
@@ -182,7 +182,7 @@ class Timed:
         return loss
 
 
-class Told(Watch):
+class Told(Callback):
     """Prints what an epoch spent where, and the memory."""
 
     def __init__(self, timed: Timed) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from evenhand.cli import main
-from evenhand.training.config import Config, make_config
+from evenhand.runs.config import Config, make_config
 from evenhand.training.run import train_run
 
 COLOURS = {"cat, tabby": (200, 60, 40), "dog": (40, 180, 60), "öwl [bold]": (50, 60, 200)}

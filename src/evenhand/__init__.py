@@ -3,17 +3,21 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from evenhand.core.processor import prepare_processor
+
 if TYPE_CHECKING:
     from evenhand.losses.modules import ComplementCrossEntropyLoss, FocalLoss
-    from evenhand.training.using import load
+    from evenhand.training.inference import load
 
 __all__ = ["ComplementCrossEntropyLoss", "FocalLoss", "__version__", "load"]
+
+prepare_processor()  # here, because it has to come before torch is loaded
 
 # Where each public name lives: importing evenhand imports none of them, and so not torch.
 _HOMES = {
     "ComplementCrossEntropyLoss": "evenhand.losses.modules",
     "FocalLoss": "evenhand.losses.modules",
-    "load": "evenhand.training.using",
+    "load": "evenhand.training.inference",
 }
 
 

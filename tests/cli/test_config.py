@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.training.config import RECIPES, make_config, read_recipe
+from evenhand.runs.config import RECIPES, make_config, read_recipe
 from tests.trained import assert_one_sentence, evenhand
 
 Capture = pytest.CaptureFixture[str]

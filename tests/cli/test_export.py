@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from evenhand.data.decode import read_image
-from evenhand.training import exporting
-from evenhand.training.using import load
+from evenhand.training import export
+from evenhand.training.inference import load
 from tests.trained import Trained, assert_one_sentence, evenhand
 
 Capture = pytest.CaptureFixture[str]
@@ -20,7 +20,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["onnx", "onnxruntime", "onnxscript"])
 def test_without_the_extra(capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path, name: str) -> None:
-    monkeypatch.setattr(exporting, "import_module", lambda each: _missing(each, name))
+    monkeypatch.setattr(export, "import_module", lambda each: _missing(each, name))
     command = ["export", photos_run.run, "--onnx", tmp_path / "m.onnx"]
     assert_one_sentence(evenhand(capsys, monkeypatch, *command), "pip install 'evenhand[onnx]'")
 
@@ -41,7 +41,7 @@ def extra() -> None:
 def exported(request: pytest.FixtureRequest, photos_run: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     request.getfixturevalue("extra")
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    check = exporting.export_onnx(photos_run.run, path)
+    check = export.export_onnx(photos_run.run, path)
     assert check.real
     assert check.images == 12
     assert list(check.differences) == ["cat, tabby", "dog", "öwl [bold]"]
@@ -55,15 +55,15 @@ def test_it_answers_like_torch_on_files(photos_run: Trained, exported: Path) -> 
     import onnxruntime
 
     session = onnxruntime.InferenceSession(exported)
-    facts = session.get_modelmeta().custom_metadata_map
+    info = session.get_modelmeta().custom_metadata_map
     model = load(photos_run.run)
-    assert tuple(json.loads(facts["class_names"])) == model.class_names
+    assert tuple(json.loads(info["class_names"])) == model.class_names
     paths = [photos_run.photos / name for name in photos_run.ids()]
-    size, crop = json.loads(facts["image_size"]), json.loads(facts["crop_size"])
-    mean, std = np.array(json.loads(facts["mean"])), np.array(json.loads(facts["std"]))
+    size, crop = json.loads(info["image_size"]), json.loads(info["crop_size"])
+    mean, std = np.array(json.loads(info["mean"])), np.array(json.loads(info["std"]))
     images = []
     for path in paths:
-        image = read_image(path, channels=json.loads(facts["channels"]), image_size=size)
+        image = read_image(path, channels=json.loads(info["channels"]), image_size=size)
         top, left = (image.shape[0] - crop) // 2, (image.shape[1] - crop) // 2
         image = (image[top : top + crop, left : left + crop] / 255 - mean) / std
         images.append(image.transpose(2, 0, 1).astype(np.float32))
@@ -90,7 +90,7 @@ def test_noise_where_the_images_are_gone_and_one_line_is_said(
 def test_a_difference_is_refused_and_leaves_no_file(
     capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(exporting, "MOST_DIFFERENT", -1.0)
+    monkeypatch.setattr(export, "MOST_DIFFERENT", -1.0)
     target = tmp_path / "new" / "m.onnx"
     result = evenhand(capsys, monkeypatch, "export", photos_run.run, "--onnx", target)
     assert_one_sentence(result, "answers otherwise than torch")

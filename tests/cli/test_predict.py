@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evenhand.training.using import load
+from evenhand.training.inference import load
 from tests.trained import Trained, assert_one_sentence, evenhand
 
 Capture = pytest.CaptureFixture[str]

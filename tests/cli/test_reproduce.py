@@ -7,9 +7,9 @@ import pytest
 
 from evenhand.cli.reproduce import _folder_name
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid import Failure, Job
-from evenhand.experiments.planning import Options
-from evenhand.experiments.studies import STUDIES
+from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.paper.planning import StudyOptions
+from evenhand.paper.studies import STUDIES
 from tests.trained import assert_one_sentence, evenhand
 
 
@@ -70,7 +70,7 @@ def test_a_dry_run_says_what_and_how_long_and_touches_nothing(run, tmp_path: Pat
 
 def test_the_paper_protocol_says_what_mirroring_does(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     """With a speed that is known, as a ResNet-101 takes long to measure: 1,059 images, 100 epochs, 4 methods."""
-    monkeypatch.setattr("evenhand.experiments.estimating.seconds_per_image", lambda *_: 0.01)
+    monkeypatch.setattr("evenhand.experiments.grid.estimating.seconds_per_image", lambda *_: 0.01)
     code, out, _ = run("figure-convergence", "--dry-run", "--protocol", "paper", "--seeds", "1", "--jobs", "1")
     assert code == 0
     assert "every second leftturn is shown as a rightturn" in out
@@ -88,14 +88,14 @@ def test_status_shows_what_is_missing(run) -> None:  # type: ignore[no-untyped-d
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (Options(), "table-gamma-small"),
-        (Options(protocol="paper", epochs=3), "table-gamma-paper-3epochs"),
-        (Options(source="fashion-mnist"), "table-gamma-small-fashion-mnist"),
-        (Options(source="road-marking:split=runs", epochs=1), "table-gamma-small-1epochs-road-marking-splitruns"),
-        (Options(source="/data/my photos/"), "table-gamma-small-my-photos"),
+        (StudyOptions(), "table-gamma-small"),
+        (StudyOptions(protocol="paper", epochs=3), "table-gamma-paper-3epochs"),
+        (StudyOptions(source="fashion-mnist"), "table-gamma-small-fashion-mnist"),
+        (StudyOptions(source="road-marking:split=runs", epochs=1), "table-gamma-small-1epochs-road-marking-splitruns"),
+        (StudyOptions(source="/data/my photos/"), "table-gamma-small-my-photos"),
     ],
 )
-def test_a_cut_study_has_a_folder_of_its_own(options: Options, name: str) -> None:
+def test_a_cut_study_has_a_folder_of_its_own(options: StudyOptions, name: str) -> None:
     assert _folder_name(STUDIES["table-gamma"], options) == name
 
 
@@ -108,8 +108,8 @@ def test_what_failed_is_told_before_what_cannot_be_made(run, monkeypatch, study:
         return [Failure(grid[0], "It burst.")]
 
     monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
-    monkeypatch.setattr("evenhand.experiments.reproducing.read_reproduction", refuse)
-    monkeypatch.setattr("evenhand.report.paper.draw_paper_figure", refuse)
+    monkeypatch.setattr("evenhand.paper.reproducing.read_reproduction", refuse)
+    monkeypatch.setattr("evenhand.paper.figures.draw_paper_figure", refuse)
     code, _, err = run(study, "--source", "digits", "--seeds", "1", "--quiet")
     assert code == 2
     assert err.index("failed: It burst.") < err.index("It cannot be made.")

@@ -14,8 +14,8 @@ import yaml
 
 from evenhand.cli import main
 from evenhand.cli.progress import Shown, watching
+from evenhand.runs.config import make_config
 from evenhand.training.checkpoint import load_state
-from evenhand.training.config import make_config
 from evenhand.training.run import RunFolder
 
 FAST = ("--imbalance", "exp:20", "--precision", "float32")

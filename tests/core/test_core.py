@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
-from evenhand.core.spec import Part, parse, parse_list
+from evenhand.core.spec import SpecPart, parse, parse_list
 
 
 def test_streams_are_named_and_stable_across_processes() -> None:
@@ -56,10 +56,13 @@ def test_a_full_disk_and_a_bad_folder_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_specs() -> None:
-    assert parse("cce") == (Part("cce"),)
-    assert parse("step:10") == (Part("step", "10"),)
-    assert parse("balanced-softmax+cce:gamma=-2") == (Part("balanced-softmax"), Part("cce", None, {"gamma": "-2"}))
-    assert parse("cce:gamma=1e+2") == (Part("cce", None, {"gamma": "1e+2"}),)
+    assert parse("cce") == (SpecPart("cce"),)
+    assert parse("step:10") == (SpecPart("step", "10"),)
+    assert parse("balanced-softmax+cce:gamma=-2") == (
+        SpecPart("balanced-softmax"),
+        SpecPart("cce", None, {"gamma": "-2"}),
+    )
+    assert parse("cce:gamma=1e+2") == (SpecPart("cce", None, {"gamma": "1e+2"}),)
     assert len(parse_list("ce,focal:gamma=2:alpha=0.25,cot")) == 3
 
 

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evenhand.data.batches import Batches, View
+from evenhand.data.batches import Batches, Preprocessing
 from evenhand.data.images import Images, open_images
 
 from .pictures import noise, table_of, write
 
 COPIES = 192
 BATCH = 128
-VIEW = View(crop_size=64, mean=(0.5,) * 3, std=(0.5,) * 3)
+VIEW = Preprocessing(crop_size=64, mean=(0.5,) * 3, std=(0.5,) * 3)
 
 
 def main(folder: Path) -> None:

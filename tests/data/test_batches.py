@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.batches import Batch, Batches, View, make_view, mirror_twins
+from evenhand.data.batches import Batch, Batches, Preprocessing, make_preprocessing, mirror_twins
 from evenhand.data.images import Images, MemoryImages, StreamedImages, open_images
-from evenhand.data.table import ArrayPixels, Facts, SampleTable
+from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable
 
 from .pictures import encode, noise, table_of, write, written
 
-PLAIN = View(crop_size=16, mean=(0.0,) * 3, std=(1.0,) * 3)
+PLAIN = Preprocessing(crop_size=16, mean=(0.0,) * 3, std=(1.0,) * 3)
 """Leaves pixels as they are, but for a factor of 255."""
 
 
@@ -31,10 +31,10 @@ def coordinates(height: int, width: int, blue: int = 255) -> NDArray[np.uint8]:
     return np.stack([y, x, np.full_like(x, blue)], 2).astype(np.uint8)
 
 
-def array_table(images: NDArray[np.uint8], class_names: tuple[str, ...] = ("a", "b"), **facts: object) -> SampleTable:
+def array_table(images: NDArray[np.uint8], class_names: tuple[str, ...] = ("a", "b"), **info: object) -> SampleTable:
     count = len(images)
     labels, ids = np.arange(count) % len(class_names), np.arange(count).astype(str)
-    return SampleTable("array", class_names, labels, ids, ArrayPixels(images), facts=Facts(**facts))
+    return SampleTable("array", class_names, labels, ids, ArrayPixels(images), info=DatasetInfo(**info))
 
 
 def pixels_of(images: torch.Tensor) -> NDArray[np.uint8]:
@@ -112,16 +112,16 @@ def test_places_are_uniform_and_half_the_images_are_mirrored() -> None:
 
 def test_the_border_is_black_before_normalisation() -> None:
     table = array_table(np.full((50, 16, 16, 3), 255, np.uint8))
-    view = View(crop_size=16, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 2.0))
-    crops, *_ = next(Batches(open_images(table), table.labels, np.arange(50), view).train(0, 0))
+    preprocessing = Preprocessing(crop_size=16, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 2.0))
+    crops, *_ = next(Batches(open_images(table), table.labels, np.arange(50), preprocessing).train(0, 0))
     for channel, (black, white) in enumerate([(-1.0, 1.0), (-1.0, 3.0), (0.0, 0.5)]):
         assert set(crops[:, channel].unique().tolist()) == {black, white}
 
 
 def test_without_flip_and_padding_nothing_is_left_to_chance() -> None:
     table = array_table(noise(20 * 16, 16).reshape(20, 16, 16, 3))
-    view = View(crop_size=16, mean=(0.0,) * 3, std=(1.0,) * 3, padding=0, flip=False)
-    crops, _, rows = next(Batches(open_images(table), table.labels, np.arange(20), view).train(0, 0))
+    preprocessing = Preprocessing(crop_size=16, mean=(0.0,) * 3, std=(1.0,) * 3, padding=0, flip=False)
+    crops, _, rows = next(Batches(open_images(table), table.labels, np.arange(20), preprocessing).train(0, 0))
     assert isinstance(table.pixels, ArrayPixels)
     assert (pixels_of(crops) == table.pixels.images[rows]).all()
 
@@ -205,8 +205,8 @@ print(digest.hexdigest())
 def test_test_batches_are_centred_and_in_order(sources: tuple[SampleTable, Images, Images]) -> None:
     table, memory, _ = sources
     rows = np.array([7, 3, 299, 4, 4])
-    view = View(crop_size=12, mean=(0.0,) * 3, std=(1.0,) * 3)
-    crops, labels, served = joined(list(Batches(memory, table.labels, rows, view, batch_size=2).test()))
+    preprocessing = Preprocessing(crop_size=12, mean=(0.0,) * 3, std=(1.0,) * 3)
+    crops, labels, served = joined(list(Batches(memory, table.labels, rows, preprocessing, batch_size=2).test()))
     assert served.tolist() == rows.tolist()
     assert labels.tolist() == table.labels[rows].tolist()
     for row, crop in zip(rows, pixels_of(crops), strict=True):
@@ -219,8 +219,8 @@ def test_test_batches_are_centred_and_in_order(sources: tuple[SampleTable, Image
 @given(count=st.integers(0, 20), batch_size=st.integers(1, 8))
 def test_a_last_batch_of_one_is_joined_in_training_only(count: int, batch_size: int) -> None:
     table = array_table(np.zeros((20, 4, 4, 1), np.uint8))
-    view = View(crop_size=4, mean=(0.0,), std=(1.0,))
-    batches = Batches(open_images(table), table.labels, np.arange(count), view, batch_size)
+    preprocessing = Preprocessing(crop_size=4, mean=(0.0,), std=(1.0,))
+    batches = Batches(open_images(table), table.labels, np.arange(count), preprocessing, batch_size)
     train, test = [len(batch[2]) for batch in batches.train(0, 0)], [len(batch[2]) for batch in batches.test()]
     assert len(train) == len(batches)
     assert sum(train) == sum(test) == count
@@ -242,9 +242,9 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EvenhandError, match="batch size must be at least 1, got 0"):
         Batches(images, table.labels, np.arange(1), PLAIN, 0)
     with pytest.raises(ValueError, match="does not fit images"):
-        Batches(images, table.labels, np.arange(1), View(crop_size=17, mean=(0.0,) * 3, std=(1.0,) * 3))
+        Batches(images, table.labels, np.arange(1), Preprocessing(crop_size=17, mean=(0.0,) * 3, std=(1.0,) * 3))
     with pytest.raises(ValueError, match="std must be positive"):
-        View(crop_size=8, mean=(0.0,), std=(0.0,))
+        Preprocessing(crop_size=8, mean=(0.0,), std=(0.0,))
 
 
 def test_a_view_from_statistics() -> None:
@@ -252,12 +252,12 @@ def test_a_view_from_statistics() -> None:
     array[..., 2] = 9
     table = array_table(array)
     rows = np.arange(20)
-    view = make_view(table, open_images(table), rows)
-    np.testing.assert_allclose(view.mean, array[:20].mean((0, 1, 2)) / 255)
-    np.testing.assert_allclose(view.std[:2], array[:20, ..., :2].std((0, 1, 2)) / 255)
-    assert view.std[2] == 1
-    assert (view.crop_size, view.padding, view.flip) == (16, 2, True)
-    crops, *_ = next(Batches(open_images(table), table.labels, rows, view).test())
+    preprocessing = make_preprocessing(table, open_images(table), rows)
+    np.testing.assert_allclose(preprocessing.mean, array[:20].mean((0, 1, 2)) / 255)
+    np.testing.assert_allclose(preprocessing.std[:2], array[:20, ..., :2].std((0, 1, 2)) / 255)
+    assert preprocessing.std[2] == 1
+    assert (preprocessing.crop_size, preprocessing.padding, preprocessing.flip) == (16, 2, True)
+    crops, *_ = next(Batches(open_images(table), table.labels, rows, preprocessing).test())
     torch.testing.assert_close(crops.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(crops[:, :2].std((0, 2, 3), correction=0), torch.ones(2))
     assert (crops[:, 2].abs() < 1e-6).all()
@@ -267,16 +267,16 @@ def test_a_view_from_facts() -> None:
     table = array_table(
         noise(4 * 64, 64).reshape(4, 64, 64, 3), scaling="symmetric", flip=False, image_size=64, crop_size=56
     )
-    view = make_view(table, open_images(table), np.arange(4))
-    assert view == View(crop_size=56, mean=(0.5,) * 3, std=(0.5,) * 3, flip=False)
-    assert make_view(table, open_images(table), np.arange(4), flip=True, padding=2, crop_size=60) == View(
-        crop_size=60, mean=(0.5,) * 3, std=(0.5,) * 3, padding=2
-    )
-    # The facts' crop belongs to the facts' size.
-    assert make_view(table, open_images(table, image_size=96), np.arange(4)).crop_size == 96
+    preprocessing = make_preprocessing(table, open_images(table), np.arange(4))
+    assert preprocessing == Preprocessing(crop_size=56, mean=(0.5,) * 3, std=(0.5,) * 3, flip=False)
+    assert make_preprocessing(
+        table, open_images(table), np.arange(4), flip=True, padding=2, crop_size=60
+    ) == Preprocessing(crop_size=60, mean=(0.5,) * 3, std=(0.5,) * 3, padding=2)
+    # The info' crop belongs to the info' size.
+    assert make_preprocessing(table, open_images(table, image_size=96), np.arange(4)).crop_size == 96
     with pytest.raises(EvenhandError, match="from 1 to the image size of 64, got 65"):
-        make_view(table, open_images(table), np.arange(4), crop_size=65)
-    values = view.normalise(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2).expand(1, 3, 1, 2))
+        make_preprocessing(table, open_images(table), np.arange(4), crop_size=65)
+    values = preprocessing.normalise(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2).expand(1, 3, 1, 2))
     torch.testing.assert_close(values, torch.tensor([-1.0, 1.0]).expand(1, 3, 1, 2))
 
 
@@ -284,9 +284,10 @@ def test_images_larger_than_the_crop() -> None:
     """Tiny ImageNet: 56 x 56 out of 64 x 64 with a border of 4."""
     table = array_table(np.tile(coordinates(64, 64), (200, 1, 1, 1)), image_size=64, crop_size=56)
     images = open_images(table)
-    view = View(crop_size=56, mean=(0.0,) * 3, std=(1.0,) * 3)
+    preprocessing = Preprocessing(crop_size=56, mean=(0.0,) * 3, std=(1.0,) * 3)
     places = [
-        place(crop) for crop in pixels_of(next(Batches(images, table.labels, np.arange(200), view, 200).train(0, 0))[0])
+        place(crop)
+        for crop in pixels_of(next(Batches(images, table.labels, np.arange(200), preprocessing, 200).train(0, 0))[0])
     ]
     tops = {top for top, _, _ in places}
     assert tops == set(range(-4, 13))
@@ -322,14 +323,14 @@ def test_the_user_is_warned_of_mirrors(caplog: pytest.LogCaptureFixture) -> None
     images = noise(4 * 8, 8).reshape(4, 8, 8, 3)
     twins = array_table(images, ("left", "right"))
     with caplog.at_level(logging.WARNING, "evenhand"):
-        assert make_view(twins, open_images(twins), np.arange(4)).flip
+        assert make_preprocessing(twins, open_images(twins), np.arange(4)).flip
         (record,) = caplog.records
         assert "(left, right); --no-flip" in record.getMessage()
-        make_view(twins, open_images(twins), np.arange(4), flip=True)
-        make_view(twins, open_images(twins), np.arange(4), flip=False)
-        make_view(array_table(images), open_images(twins), np.arange(4))
+        make_preprocessing(twins, open_images(twins), np.arange(4), flip=True)
+        make_preprocessing(twins, open_images(twins), np.arange(4), flip=False)
+        make_preprocessing(array_table(images), open_images(twins), np.arange(4))
         off = array_table(images, ("left", "right"), flip=False)
-        assert not make_view(off, open_images(off), np.arange(4)).flip
+        assert not make_preprocessing(off, open_images(off), np.arange(4)).flip
     assert len(caplog.records) == 1
 
 
@@ -340,7 +341,7 @@ def test_mirroring_against_the_facts_is_said(caplog: pytest.LogCaptureFixture) -
         caplog.clear()
         table = array_table(images, names, flip=False)
         with caplog.at_level(logging.WARNING, "evenhand"):
-            assert make_view(table, open_images(table), np.arange(4), flip=True).flip
+            assert make_preprocessing(table, open_images(table), np.arange(4), flip=True).flip
         (record,) = caplog.records
         assert told in record.getMessage()
 
@@ -349,12 +350,12 @@ def test_a_jpeg_streams_as_it_is_stored(tmp_path: Path) -> None:
     """Large files go through the same resizing on both ways."""
     files = {f"{i}.jpg": encode(noise(300, 200 + 9 * i, seed=i), "JPEG") for i in range(4)}
     table = written(tmp_path / "data", files)
-    view = View(crop_size=64, mean=(0.4,) * 3, std=(0.2,) * 3)
+    preprocessing = Preprocessing(crop_size=64, mean=(0.4,) * 3, std=(0.2,) * 3)
     served = [
         next(
-            Batches(open_images(table, cache=tmp_path / "c", budget=budget), table.labels, np.arange(4), view).train(
-                1, 1
-            )
+            Batches(
+                open_images(table, cache=tmp_path / "c", budget=budget), table.labels, np.arange(4), preprocessing
+            ).train(1, 1)
         )
         for budget in (None, 0)
     ]
@@ -364,5 +365,5 @@ def test_a_jpeg_streams_as_it_is_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "padding"), [(8, 1), (16, 2), (28, 4), (32, 4), (64, 4)])
 def test_padding_is_the_papers_four_but_never_drowns_a_small_image(size: int, padding: int) -> None:
     table = array_table(np.zeros((4, size, size, 1), np.uint8))
-    assert make_view(table, open_images(table), np.arange(4)).padding == padding
-    assert make_view(table, open_images(table), np.arange(4), padding=3).padding == 3
+    assert make_preprocessing(table, open_images(table), np.arange(4)).padding == padding
+    assert make_preprocessing(table, open_images(table), np.arange(4), padding=3).padding == 3

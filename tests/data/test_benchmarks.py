@@ -58,7 +58,7 @@ def test_digits() -> None:
     data = sklearn.datasets.load_digits()
     assert_sound(table)
     assert table.counts().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-    assert (table.splits, table.facts.flip, table.name) == (None, False, "digits")
+    assert (table.splits, table.info.flip, table.name) == (None, False, "digits")
     images = table.pixels.images
     assert (images.dtype, images.min(), images.max()) == (np.uint8, 0, 255)
     np.testing.assert_allclose(images[..., 0] * (16 / 255), data.images, atol=0.04)
@@ -66,7 +66,7 @@ def test_digits() -> None:
 
 
 def test_what_the_whole_sets_look_like() -> None:
-    """The counts of NOTES, and the facts that change how a set is fed to a network."""
+    """The counts of NOTES, and the info that change how a set is fed to a network."""
     sizes = {each.name: tuple(each.sizes.values()) for each in (FASHION_MNIST, CIFAR10, CIFAR100, SVHN, TINY_IMAGENET)}
     assert sizes == {
         "fashion-mnist": (60_000, 10_000),
@@ -75,10 +75,10 @@ def test_what_the_whole_sets_look_like() -> None:
         "svhn": (73_257, 26_032),
         "tiny-imagenet": (100_000, 10_000),
     }
-    flips = [each.facts.flip for each in (FASHION_MNIST, CIFAR10, CIFAR100, SVHN, TINY_IMAGENET)]
+    flips = [each.info.flip for each in (FASHION_MNIST, CIFAR10, CIFAR100, SVHN, TINY_IMAGENET)]
     assert flips == [True, True, True, False, True]
-    assert SVHN.facts.scaling == "symmetric"
-    assert (TINY_IMAGENET.facts.image_size, TINY_IMAGENET.facts.crop_size) == (64, 56)
+    assert SVHN.info.scaling == "symmetric"
+    assert (TINY_IMAGENET.info.image_size, TINY_IMAGENET.info.crop_size) == (64, 56)
     assert (len(set(CIFAR100.class_names)), sorted(CIFAR100.class_names)) == (100, list(CIFAR100.class_names))
 
 
@@ -192,7 +192,7 @@ def test_an_npz_serves_a_named_set(tmp_path: Path) -> None:
     table = load_cifar10(tmp_path, download=False)
     assert_sound(table)
     assert table.class_names[3] == "cat"
-    assert table.facts == CIFAR10.facts
+    assert table.info == CIFAR10.info
     np.testing.assert_array_equal(table.pixels.images[20:], arrays["test_images"])
 
 

@@ -27,7 +27,7 @@ def test_flat(tmp_path: Path) -> None:
     assert table.labels.tolist() == [0, 0, 1, 1]
     assert table.splits is None
     assert table.groups is None
-    assert table.facts.flip
+    assert table.info.flip
     assert all((table.pixels.root / path).is_file() for path in table.pixels.paths)
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data import decode
-from evenhand.data.batches import Batches, View
+from evenhand.data.batches import Batches, Preprocessing
 from evenhand.data.decode import BadImage, probe_image, read_image
 from evenhand.data.images import open_images
 
@@ -249,8 +249,8 @@ def test_an_image_that_turns_bad_after_the_check(tmp_path: Path) -> None:
     table = written(tmp_path / "data", GOOD)
     images = open_images(table, cache=tmp_path / "cache", budget=0)
     (tmp_path / "data/a/3.png").write_bytes(b"")
-    view = View(crop_size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
+    preprocessing = Preprocessing(crop_size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
     for workers in (0, 1):
-        batches = Batches(images, table.labels, np.arange(5), view, batch_size=2, workers=workers)
+        batches = Batches(images, table.labels, np.arange(5), preprocessing, batch_size=2, workers=workers)
         with pytest.raises(EvenhandError, match=r"^Cannot read the image .*3\.png: the file is empty\.$"):
             list(batches.test())

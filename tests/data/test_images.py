@@ -15,7 +15,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data import images as module
 from evenhand.data.decode import read_image
 from evenhand.data.images import Images, MemoryImages, StreamedImages, open_images
-from evenhand.data.table import ArrayPixels, Facts, FilePixels, SampleTable
+from evenhand.data.table import ArrayPixels, DatasetInfo, FilePixels, SampleTable
 
 from .pictures import noise, table_of, turned_late, write, written
 
@@ -23,7 +23,7 @@ DATA = os.environ.get("EVENHAND_DATA")
 real = pytest.mark.skipif(not DATA, reason="EVENHAND_DATA names no folder of real data")
 
 
-def array_table(images: np.ndarray, **facts: object) -> SampleTable:
+def array_table(images: np.ndarray, **info: object) -> SampleTable:
     count = len(images)
     return SampleTable(
         "array",
@@ -31,7 +31,7 @@ def array_table(images: np.ndarray, **facts: object) -> SampleTable:
         np.zeros(count, np.int64),
         np.arange(count).astype(str),
         ArrayPixels(images),
-        facts=Facts(**facts),
+        info=DatasetInfo(**info),
     )
 
 

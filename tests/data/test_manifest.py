@@ -47,7 +47,7 @@ def test_splits_groups_and_other_columns(root: Path) -> None:
     assert table.groups[0] == "g"
     assert len(set(table.groups.tolist())) == 4
     assert table.notes == ("Ignored columns of list.csv: 'weight'.",)
-    assert (table.facts.flip, table.facts.image_size) == (True, None)
+    assert (table.info.flip, table.info.image_size) == (True, None)
 
 
 def test_an_empty_split_column_fixes_nothing(root: Path) -> None:

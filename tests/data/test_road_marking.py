@@ -32,7 +32,7 @@ def test_counts(classes: int | str, rows: int, count: int) -> None:
     assert dict(zip(table.class_names, table.counts().tolist(), strict=True)) == dict(list(COUNTS.items())[:count])
     assert table.class_names[:3] == ("leftturn", "35", "rightturn")
     assert (table.splits, table.groups) == (None, None)
-    assert (table.facts.flip, table.facts.image_size) == (False, 64)
+    assert (table.info.flip, table.info.image_size) == (False, 64)
     assert all((table.pixels.root / path).is_file() for path in table.pixels.paths)
     assert len(set(table.ids.tolist())) == rows
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
-from evenhand.training.config import make_config, save_config
+from evenhand.runs.config import make_config, save_config
 
 NAMES = ("ant", "bee", "cat, tabby", "dög")
 COUNTS = (400, 150, 60, 8)

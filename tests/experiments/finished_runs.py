@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.experiments.grid import Job
-from evenhand.training.config import save_config
-from evenhand.training.history import write_history
+from evenhand.experiments.grid.jobs import Job
+from evenhand.runs.config import save_config
+from evenhand.runs.history import write_history
 
 ENVIRONMENT = {
     "cpus": 2,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evenhand.experiments.grid import Failure, Job, make_grid
-from evenhand.experiments.watching import GridWatch
+from evenhand.experiments.grid.jobs import Failure, Job, make_grid
+from evenhand.experiments.grid.progress import GridCallback
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Row
+from evenhand.training.trainer import EpochRow
 from tests.training.runs import files_of, tiny
 
 OBJECTIVES, SEEDS, EPOCHS = ("ce", "cce"), (0, 1), 5
@@ -23,19 +23,19 @@ import multiprocessing
 import sys
 from pathlib import Path
 
-from evenhand.experiments.running import run_jobs
-from evenhand.experiments.watching import GridWatch
+from evenhand.experiments.grid.local import run_jobs
+from evenhand.experiments.grid.progress import GridCallback
 from tests.experiments.grids import small_grid
 
 
-class Tell(GridWatch):
+class Tell(GridCallback):
     def progress(self, job, row):
         print(json.dumps([process.pid for process in multiprocessing.active_children()]), flush=True)
 
 
 if __name__ == "__main__":
     try:
-        failures = run_jobs(small_grid(Path(sys.argv[1]), epochs=int(sys.argv[2])), workers=2, watch=Tell())
+        failures = run_jobs(small_grid(Path(sys.argv[1]), epochs=int(sys.argv[2])), workers=2, callback=Tell())
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(len(failures))
@@ -91,7 +91,7 @@ def becomes(condition: Callable[[], bool], seconds: float = 20) -> bool:
     return condition()
 
 
-class Heard(GridWatch):
+class Heard(GridCallback):
     """Keeps what it was told."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Heard(GridWatch):
     def started(self, job: Job) -> None:
         self.starts.append(job.folder)
 
-    def progress(self, job: Job, row: Row) -> None:
+    def progress(self, job: Job, row: EpochRow) -> None:
         self.epochs.append((job.folder, int(row["epoch"])))
 
     def waiting(self, job: Job) -> None:

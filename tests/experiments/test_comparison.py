@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison import Comparison, compare_runs, write_comparison
+from evenhand.experiments.comparison.comparison import Comparison, compare_runs, write_comparison
 from evenhand.metrics.paired import holm
 from evenhand.training.run import train_run
 from tests.training.runs import tiny

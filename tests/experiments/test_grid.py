@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid import (
+from evenhand.experiments.grid.jobs import (
     ALIASES,
     DEFAULTS,
     Failure,
@@ -25,8 +25,8 @@ from evenhand.experiments.grid import (
     status,
     write_failure,
 )
-from evenhand.experiments.locks import take_lock
-from evenhand.training.config import Config, make_config
+from evenhand.experiments.grid.locks import take_lock
+from evenhand.runs.config import Config, make_config
 from evenhand.training.objectives import SingleLoss, build_objective
 
 
@@ -213,7 +213,7 @@ def test_runs_of_several_devices_are_refused(tmp_path: Path) -> None:
 
 
 def test_timm_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenhand.experiments.grid.find_spec", lambda _: None)
+    monkeypatch.setattr("evenhand.experiments.grid.jobs.find_spec", lambda _: None)
     with pytest.raises(EvenhandError, match=r"pip install 'evenhand\[timm\]'"):
         make_grid(tmp_path, make_config(), objectives=["ce"], seeds=[0], models=["timm:resnet18"])
 

@@ -11,8 +11,8 @@ import pytest
 from evenhand.cli import grid_progress
 from evenhand.cli.grid_progress import ShownGrid, run_grid, show_failures, show_status, watching_grid
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid import Failure, write_failure
-from evenhand.experiments.locks import take_lock
+from evenhand.experiments.grid.jobs import Failure, write_failure
+from evenhand.experiments.grid.locks import take_lock
 from evenhand.training.run import train_run
 from evenhand.training.trainer import Interrupted
 from tests.experiments.grids import EPOCHS, small_grid
@@ -124,7 +124,7 @@ def test_the_status_of_a_grid_is_a_table(tmp_path: Path, capsys: pytest.CaptureF
     jobs = small_grid(tmp_path)
     train_run(jobs[0].config, jobs[0].folder)
     with pytest.raises(Interrupted):
-        train_run(jobs[1].config, jobs[1].folder, watch=StopAfter(10))
+        train_run(jobs[1].config, jobs[1].folder, callback=StopAfter(10))
     write_failure(Failure(jobs[2], "It was [bold]."))
     lock = take_lock(jobs[3].lock)
     assert lock is not None

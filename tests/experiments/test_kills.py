@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenhand.experiments.grid import Job, Status, status
-from evenhand.experiments.running import run_jobs
-from evenhand.training.trainer import Row
+from evenhand.experiments.grid.jobs import Job, Status, status
+from evenhand.experiments.grid.local import run_jobs
+from evenhand.training.trainer import EpochRow
 from tests.experiments.grids import Heard, becomes, is_alive, small_grid, start, times_of, undisturbed
 from tests.training.runs import assert_same_run
 
@@ -42,7 +42,7 @@ def finished(jobs: list[Job]) -> dict[Path, dict[str, int]]:
 def finish(jobs: list[Job], whole: list[Job]) -> None:
     """The same call finishes the grid; what was done is not done again, and all of it equals the undisturbed one."""
     before, heard = finished(jobs), Heard()
-    assert run_jobs(jobs, workers=2, watch=heard) == []
+    assert run_jobs(jobs, workers=2, callback=heard) == []
     assert set(heard.starts) == {job.folder for job in jobs} - set(before)
     assert len(heard.epochs) == len(set(heard.epochs))
     for folder, times in before.items():
@@ -73,7 +73,7 @@ class Ends(Heard):
         self.number = number
         self.workers: list[int] = []
 
-    def progress(self, job: Job, row: Row) -> None:
+    def progress(self, job: Job, row: EpochRow) -> None:
         super().progress(job, row)
         self.workers = [process.pid for process in multiprocessing.active_children() if process.pid]
         for pid in self.workers:
@@ -92,7 +92,7 @@ def test_signals_leave_what_the_same_call_finishes(tmp_path: Path, whole: list[J
     before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_jobs(jobs, workers=2, watch=ends)
+            run_jobs(jobs, workers=2, callback=ends)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         for each, handler in before.items():

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments import on_ray
-from evenhand.experiments.grid import Failure, Job, Status, make_grid, status
-from evenhand.experiments.on_ray import run_on_ray
+from evenhand.experiments.grid import on_ray
+from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status
+from evenhand.experiments.grid.on_ray import run_on_ray
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Row
+from evenhand.training.trainer import EpochRow
 from tests.experiments.grids import EPOCHS, Heard, becomes, is_alive, small_grid, times_of, undisturbed
 from tests.training.runs import assert_same_run, tiny
 
@@ -48,7 +48,7 @@ def test_a_run_on_ray_equals_one_without(tmp_path: Path) -> None:
     job, heard = small_grid(tmp_path)[0], Heard()
     plain = train_run(job.config, tmp_path / "plain").path
     handler = signal.getsignal(signal.SIGTERM)
-    assert run_on_ray([job], command="evenhand compare", watch=heard) == []
+    assert run_on_ray([job], command="evenhand compare", callback=heard) == []
     assert (heard.starts, heard.ends) == ([job.folder], [job.folder])
     assert heard.epochs == [(job.folder, epoch) for epoch in range(1, EPOCHS + 1)]
     assert signal.getsignal(signal.SIGTERM) == handler
@@ -61,7 +61,7 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path: Path) -> None:
     good, heard = small_grid(tmp_path / "runs")[0], Heard()
     (tmp_path / "empty").mkdir()
     (bad,) = make_grid(tmp_path / "runs", tiny(data__source=str(tmp_path / "empty")), objectives=["ce"], seeds=[0])
-    failures = run_on_ray([bad, good], watch=heard)
+    failures = run_on_ray([bad, good], callback=heard)
     assert failures == heard.failures == [Failure(bad, failures[0].reason)]
     assert "empty" in failures[0].reason
     assert heard.ends == [good.folder]
@@ -95,7 +95,7 @@ class Killer(Heard):
         super().__init__()
         self.killed: dict[Path, int] = {}
 
-    def progress(self, job: Job, row: Row) -> None:
+    def progress(self, job: Job, row: EpochRow) -> None:
         super().progress(job, row)
         if job.folder not in self.killed and len(self.killed) < 2 and row["epoch"] < LONGER - 5:
             for pid in holders(job.lock):
@@ -108,7 +108,7 @@ class Killer(Heard):
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="workers are looked up in /proc")
 def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
     whole, jobs, killer = undisturbed(tmp_path / "whole", epochs=LONGER), small_grid(tmp_path, epochs=LONGER), Killer()
-    assert run_on_ray(jobs, watch=killer) == []
+    assert run_on_ray(jobs, callback=killer) == []
     assert len(set(killer.killed.values())) == 2
     assert not any(is_alive(pid) for pid in killer.killed.values())
     assert sorted(killer.epochs) == sorted((job.folder, epoch) for job in jobs for epoch in range(1, LONGER + 1))
@@ -122,7 +122,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
 class Stops(Heard):
     """Stands for a person who presses Ctrl-C after the first epoch."""
 
-    def progress(self, job: Job, row: Row) -> None:
+    def progress(self, job: Job, row: EpochRow) -> None:
         super().progress(job, row)
         raise KeyboardInterrupt
 
@@ -132,7 +132,7 @@ class Stops(Heard):
 def test_ctrl_c_leaves_what_the_same_call_finishes(tmp_path: Path) -> None:
     whole, jobs = undisturbed(tmp_path / "whole"), small_grid(tmp_path, epochs=EPOCHS)
     with pytest.raises(KeyboardInterrupt):
-        run_on_ray(jobs, watch=Stops())
+        run_on_ray(jobs, callback=Stops())
     assert becomes(lambda: Status.RUNNING not in map(status, jobs))
     assert run_on_ray(jobs) == []
     for job, other in zip(jobs, whole, strict=True):

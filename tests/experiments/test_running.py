@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments import one_run, running
-from evenhand.experiments.grid import Failure, Job, Status, make_grid, run_name, status, write_failure
-from evenhand.experiments.locks import take_lock
-from evenhand.experiments.one_run import End, do_run
-from evenhand.experiments.running import default_workers, run_jobs
-from evenhand.experiments.watching import GridProgress, GridWatch, JobState, describe, time_left
-from evenhand.training.config import load_config
+from evenhand.experiments.grid import local, one_run
+from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, run_name, status, write_failure
+from evenhand.experiments.grid.local import default_workers, run_jobs
+from evenhand.experiments.grid.locks import take_lock
+from evenhand.experiments.grid.one_run import End, do_run
+from evenhand.experiments.grid.progress import GridCallback, GridProgress, JobState, describe, time_left
+from evenhand.runs.config import load_config
 from evenhand.training.run import RunFolder, train_run
-from evenhand.training.trainer import Interrupted, Row, Watch
+from evenhand.training.trainer import Callback, EpochRow, Interrupted
 from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of, undisturbed
 from tests.training.runs import StopAfter, assert_same_run, tiny
 
@@ -50,7 +50,7 @@ def test_a_grid_keeps_continues_begins_and_isolates_failures(tmp_path: Path, who
     jobs = small_grid(tmp_path / "runs")
     train_run(jobs[0].config, jobs[0].folder)
     with pytest.raises(Interrupted):
-        train_run(jobs[1].config, jobs[1].folder, watch=StopAfter(10))
+        train_run(jobs[1].config, jobs[1].folder, callback=StopAfter(10))
     jobs[2].folder.mkdir()
     (jobs[2].folder / ".config.yaml.abc.part").write_text("half")
     bad = bad_job(tmp_path / "runs")
@@ -58,7 +58,7 @@ def test_a_grid_keeps_continues_begins_and_isolates_failures(tmp_path: Path, who
     progress = GridProgress([bad, *jobs], workers=2)
     assert (progress.count(Status.DONE), progress.epochs_done) == (1, EPOCHS + 1)
 
-    failures = run_jobs([bad, *jobs, jobs[3]], workers=2, command="evenhand compare", watch=heard)
+    failures = run_jobs([bad, *jobs, jobs[3]], workers=2, command="evenhand compare", callback=heard)
 
     assert failures == heard.failures == [Failure(bad, failures[0].reason)]
     assert "empty" in failures[0].reason
@@ -77,7 +77,7 @@ def test_a_grid_keeps_continues_begins_and_isolates_failures(tmp_path: Path, who
 
 def test_two_grids_at_once_do_no_run_twice(tmp_path: Path, whole: list[Job]) -> None:
     jobs, heard = small_grid(tmp_path), [Heard(), Heard()]
-    grids = [threading.Thread(target=run_jobs, args=(jobs,), kwargs={"workers": 2, "watch": each}) for each in heard]
+    grids = [threading.Thread(target=run_jobs, args=(jobs,), kwargs={"workers": 2, "callback": each}) for each in heard]
     for grid in grids:
         grid.start()
     for grid in grids:
@@ -96,7 +96,7 @@ class Killer(Heard):
         super().__init__()
         self.kills = kills
 
-    def progress(self, job: Job, row: Row) -> None:
+    def progress(self, job: Job, row: EpochRow) -> None:
         super().progress(job, row)
         if self.kills and job.folder == self.starts[0]:
             self.kills -= 1
@@ -107,14 +107,14 @@ class Killer(Heard):
 
 def test_a_lost_worker_is_replaced_once(tmp_path: Path, whole: list[Job]) -> None:
     jobs, killer = small_grid(tmp_path, epochs=EPOCHS)[:2], Killer(kills=1)
-    assert run_jobs(jobs, workers=1, watch=killer) == []
+    assert run_jobs(jobs, workers=1, callback=killer) == []
     assert killer.starts == [jobs[0].folder, jobs[0].folder, jobs[1].folder]
     assert_same_grid(jobs, whole[:2])
 
 
 def test_a_worker_lost_twice_is_a_failure_and_tried_by_the_next_call(tmp_path: Path, whole: list[Job]) -> None:
     jobs, killer = small_grid(tmp_path)[:1], Killer(kills=2)
-    failures = run_jobs(jobs, workers=1, watch=killer)
+    failures = run_jobs(jobs, workers=1, callback=killer)
     assert [failure.reason for failure in failures] == [
         "Its process was ended by SIGKILL twice; if memory ran out, let fewer runs go on at once."
     ]
@@ -164,7 +164,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
 def test_an_edited_config_is_refused_but_moved_data_are_not(tmp_path: Path, whole: list[Job]) -> None:
     job = small_grid(tmp_path)[0]
     with pytest.raises(Interrupted):
-        train_run(job.config, job.folder, watch=StopAfter(10))
+        train_run(job.config, job.folder, callback=StopAfter(10))
     path = job.folder / "config.yaml"
     text = path.read_text()
     path.write_text(text.replace("lr: 0.1", "lr: 0.2"))
@@ -183,13 +183,13 @@ def test_data_are_loaded_by_one_process_at_a_time(tmp_path: Path, monkeypatch: p
     """The lock is held while a run prepares and free once it trains."""
     job, locked = small_grid(tmp_path)[0], []
 
-    def look(_: object, __: object, *, watch: Watch, **___: object) -> None:
+    def look(_: object, __: object, *, callback: Callback, **___: object) -> None:
         (path,) = job.lock.parent.glob("data-*.lock")
         for _step in range(2):
             locked.append(take_lock(path) is None)
-            watch.stopped()
-        watch.step(1, 1, 1)
-        watch.epoch({"epoch": 1})
+            callback.stopped()
+        callback.step(1, 1, 1)
+        callback.epoch({"epoch": 1})
 
     monkeypatch.setattr(one_run, "train_run", look)
     assert do_run(job) == End("done")
@@ -200,14 +200,14 @@ def test_workers_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp
     jobs = small_grid(tmp_path)
     with pytest.raises(EvenhandError, match=r"^At least 1 run has to go on at a time, got 0\.$"):
         run_jobs(jobs, workers=0)
-    monkeypatch.setattr(running, "count_processors", lambda: 12)
+    monkeypatch.setattr(local, "count_processors", lambda: 12)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert default_workers(jobs) == 4
     assert default_workers(3 * jobs) == 8
     assert default_workers([]) == 1
     for given, workers, threads in (("", 5, 2), ("", 30, 1), ("1", 2, 1), ("4", 2, 4), ("64", 2, 6), ("x", 2, 6)):
         monkeypatch.setenv("OMP_NUM_THREADS", given)
-        assert running._threads(workers) == threads
+        assert local._threads(workers) == threads
 
 
 def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -218,10 +218,10 @@ def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert default_workers(jobs) == 2
     context = MagicMock()
     context.Pipe.side_effect = lambda **_: (MagicMock(), MagicMock())
-    monkeypatch.setattr(running, "_context", lambda: context)
+    monkeypatch.setattr(local, "_context", lambda: context)
     for given, expected in (("", ["0", "1"]), ("3,GPU-5", ["3", "GPU-5"])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-        crew = running._Crew(jobs, 2, "", GridWatch())
+        crew = local._Crew(jobs, 2, "", GridCallback())
         context.Process.reset_mock()
         for job in jobs[:2]:
             crew._start(job)
@@ -231,7 +231,7 @@ def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_nothing_to_do_is_done_at_once(whole: list[Job]) -> None:
     heard = Heard()
-    assert run_jobs([]) == run_jobs(whole, watch=heard) == []
+    assert run_jobs([]) == run_jobs(whole, callback=heard) == []
     assert not heard.starts
 
 
@@ -266,7 +266,7 @@ def test_a_finished_grid_is_described(whole: list[Job]) -> None:
 
 def test_progress_counts_and_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("evenhand.experiments.watching.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("evenhand.experiments.grid.progress.time.monotonic", lambda: clock[0])
     jobs = small_grid(tmp_path, epochs=10)[:3]
     progress = GridProgress(jobs, workers=1)
     assert (progress.epochs, progress.epochs_done, progress.seconds_left) == (30, 0, None)

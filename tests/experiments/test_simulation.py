@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from evenhand.experiments.verdict import METRICS, Difference, conclusion, judge_differences
+from evenhand.experiments.comparison.verdict import METRICS, Difference, conclusion, judge_differences
 from evenhand.metrics.paired import balanced_resolution, detectable_difference
 
 OBJECTIVES = ("focal", "cot", "cce")

@@ -9,9 +9,9 @@ import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.splits import write_splits
-from evenhand.experiments.grid import Job, make_grid
-from evenhand.experiments.unchanged import refuse_changed_source
-from evenhand.training.preparing import prepare
+from evenhand.experiments.grid.jobs import Job, make_grid
+from evenhand.experiments.grid.unchanged import refuse_changed_source
+from evenhand.training.setup import prepare
 from tests.trained import config, draw
 
 COUNTS = {"cat, tabby": 9, "dog": 6, "öwl": 5}

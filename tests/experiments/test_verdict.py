@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-from evenhand.experiments.verdict import Difference, conclusion, in_points, judge_differences
+from evenhand.experiments.comparison.verdict import Difference, conclusion, in_points, judge_differences
 
 CE = [0.80, 0.81, 0.79, 0.82, 0.80]
 

@@ -1,4 +1,4 @@
-"""The networks under test, and the facts about them that others have published."""
+"""The networks under test, and the info about them that others have published."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A real Chromium for tests of pages, and a watch on what it asks for."""
+"""A real Chromium for tests of pages, and a callback on what it asks for."""
 
 import os
 import shutil

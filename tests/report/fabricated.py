@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evenhand.experiments.comparison import compare_runs, write_comparison
+from evenhand.experiments.comparison.comparison import compare_runs, write_comparison
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
-from evenhand.training.config import make_config, save_config
-from evenhand.training.history import write_history
+from evenhand.runs.config import make_config, save_config
+from evenhand.runs.history import write_history
 
 # What strangers may call a folder of pictures.
 HOSTILE = (

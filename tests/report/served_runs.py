@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evenhand.training.config import make_config, save_config
-from evenhand.training.history import write_history
+from evenhand.runs.config import make_config, save_config
+from evenhand.runs.history import write_history
 
 RECALLS = {"cat": (120, 0.9), "dog": (40, 0.7), "owl": (6, 0.25)}
 """Training images and recall by class."""

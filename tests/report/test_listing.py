@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid import Failure, Job, write_failure
-from evenhand.experiments.locks import take_lock
+from evenhand.experiments.grid.jobs import Failure, Job, write_failure
+from evenhand.experiments.grid.locks import take_lock
 from evenhand.report import key_figures, listing
 from evenhand.report.listing import Listing, Run
-from evenhand.training.config import Config
-from evenhand.training.history import write_history
+from evenhand.runs.config import Config
+from evenhand.runs.history import write_history
 from tests.report.served_runs import history_row, write_comparison, write_run, write_summary
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenhand.training.history import write_history
+from evenhand.runs.history import write_history
 from tests.report.browser import new_page, open_browser
 from tests.report.served_runs import history_row, served, write_comparison, write_run, write_summary
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evenhand.training.config import Config, make_config
+from evenhand.runs.config import Config, make_config
 from evenhand.training.run import start_fabric
-from evenhand.training.trainer import Row, Trainer, Watch
+from evenhand.training.trainer import Callback, EpochRow, Trainer
 
 TIMINGS = ("seconds", "images_per_second")
 SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu", "schedule.warmup_epochs=1")
@@ -23,13 +23,13 @@ def tiny(*settings: str, **flags: Any) -> Config:
 
 def trainer_of(config: Config, folder: Path) -> Trainer:
     """A run in memory that has not begun."""
-    from evenhand.training.preparing import prepare
+    from evenhand.training.setup import prepare
 
     return Trainer(config, folder, prepare(config, progress=False), start_fabric(config))
 
 
 @dataclass
-class StopAfter(Watch):
+class StopAfter(Callback):
     """Stops a run after so many steps."""
 
     steps: int
@@ -40,17 +40,17 @@ class StopAfter(Watch):
         return self.done == self.steps
 
 
-class Notes(Watch):
+class Notes(Callback):
     """Keeps what it was told."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, int, int]] = []
-        self.rows: list[Row] = []
+        self.rows: list[EpochRow] = []
 
     def step(self, epoch: int, done: int, total: int) -> None:
         self.steps.append((epoch, done, total))
 
-    def epoch(self, row: Row) -> None:
+    def epoch(self, row: EpochRow) -> None:
         self.rows.append(row)
 
 

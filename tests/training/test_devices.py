@@ -18,7 +18,7 @@ from torch import nn
 
 from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.training import trainer
-from evenhand.training.config import make_config
+from evenhand.runs.config import make_config
 from evenhand.training.run import train_run
 
 

@@ -16,9 +16,9 @@ from torch import nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import BodyAndHead, Classifier
+from evenhand.runs.config import Config, save_config
 from evenhand.training import trainer
 from evenhand.training.checkpoint import load_state, save_state
-from evenhand.training.config import Config, save_config
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.trainer import Interrupted
 from tests.training.runs import Notes, StopAfter, assert_same_run, files_of, tiny
@@ -62,12 +62,12 @@ def before(owner, name, call):
 
 
 def mid_epoch(folder):
-    before(trainer.Watch, "stopped", at(10, end))
+    before(trainer.Callback, "stopped", at(10, end))
     train_run(tiny(), folder)
 
 
 def first_epoch(folder):
-    before(trainer.Watch, "stopped", at(3, end))
+    before(trainer.Callback, "stopped", at(3, end))
     train_run(tiny(), folder)
 
 
@@ -109,7 +109,7 @@ def between_files(folder):
 
 
 def between_epochs(folder):
-    before(trainer.Watch, "epoch", at(2, end))
+    before(trainer.Callback, "epoch", at(2, end))
     train_run(tiny(), folder)
 
 
@@ -127,7 +127,7 @@ def mid_judging(folder):
 
 def by_signal(number):
     def run(folder):
-        before(trainer.Watch, "stopped", at(10, lambda: end(number)))
+        before(trainer.Callback, "stopped", at(10, lambda: end(number)))
         options = [part for setting in SETTINGS for part in ("--set", setting)]
         sys.argv = ["evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--out", str(folder)]
         sys.argv += options
@@ -217,7 +217,7 @@ def test_kill_costs_at_most_an_epoch(broken: Broken, whole: Path, moment: str, e
     else:
         assert load_state(state)["epoch"] == epoch
     notes = Notes()
-    resume_run(folder, watch=notes)
+    resume_run(folder, callback=notes)
     assert [row["epoch"] for row in notes.rows] == list(range((epoch or 0) + 1, 4))
     assert_same_run(folder, whole)
 
@@ -250,7 +250,7 @@ def network_with_dropout(name: str, *, num_classes: int, channels: int, image_si
 
 def stopped_run(config: Config, folder: Path, steps: int) -> Path:
     with pytest.raises(Interrupted):
-        train_run(config, folder, watch=StopAfter(steps))
+        train_run(config, folder, callback=StopAfter(steps))
     return folder
 
 
@@ -274,7 +274,7 @@ def test_resumed_twice_equals_uninterrupted(
     folder = stopped_run(config, tmp_path / "stopped", steps=9)
     torch.manual_seed(6)
     with pytest.raises(Interrupted):
-        resume_run(folder, watch=StopAfter(9))
+        resume_run(folder, callback=StopAfter(9))
     assert load_state(folder / "state" / "state.pt")["epoch"] == 2
     torch.manual_seed(7)
     resume_run(folder)
@@ -304,7 +304,7 @@ def test_equality_needs_all_of_the_state(tmp_path: Path, monkeypatch: pytest.Mon
 def test_finished_run_is_left_as_it_is(whole: Path) -> None:
     before = {name: (whole / name).stat().st_mtime_ns for name in files_of(whole)}
     notes = Notes()
-    assert resume_run(whole, watch=notes).summary()["epochs"] == 3
+    assert resume_run(whole, callback=notes).summary()["epochs"] == 3
     assert {name: (whole / name).stat().st_mtime_ns for name in files_of(whole)} == before
     assert notes.rows == []
 

@@ -16,11 +16,11 @@ from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.metrics.summary import summarise
+from evenhand.runs.config import load_config, make_config
+from evenhand.runs.history import read_history, write_history
 from evenhand.training.checkpoint import load_classifier, load_state
-from evenhand.training.config import load_config, make_config
-from evenhand.training.history import read_history, write_history
-from evenhand.training.preparing import prepare
 from evenhand.training.run import RunFolder, _write_thumbnails, train_run
+from evenhand.training.setup import prepare
 from tests.training.runs import Notes, files_of, tiny, trainer_of, untimed_history, untimed_summary
 
 FILES = {
@@ -47,7 +47,7 @@ def by_hand(run: Path, split: str) -> tuple[NDArray[np.float32], NDArray[np.floa
     ids = json.loads((run / "splits.json").read_text())[split]
     rows = [table.ids.tolist().index(name) for name in ids]
     pixels = torch.from_numpy(table.pixels.images[rows]).permute(0, 3, 1, 2).double()
-    images = ((pixels / 255 - card.view.mean[0]) / card.view.std[0]).float()
+    images = ((pixels / 255 - card.preprocessing.mean[0]) / card.preprocessing.std[0]).float()
     with torch.no_grad():
         logits, features = model.eval()(images, with_features=True)
     return logits.numpy(), features.numpy(), table.labels[rows], ids
@@ -233,7 +233,7 @@ def test_the_same_config_gives_the_same_run(whole: Path, tmp_path: Path) -> None
 
 def test_losses_are_looked_at_every_fifty_steps(tmp_path: Path) -> None:
     notes = Notes()
-    train_run(tiny("batch_size=4", epochs=2), tmp_path / "run", watch=notes)
+    train_run(tiny("batch_size=4", epochs=2), tmp_path / "run", callback=notes)
     assert notes.steps == [(epoch, done, 108) for epoch in (1, 2) for done in (50, 100, 108)]
     assert [row["epoch"] for row in notes.rows] == [1, 2]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.training.config import Schedule, make_config
+from evenhand.runs.config import ScheduleConfig, make_config
 
 BATCHES = 391
 """Of CIFAR-10 at 128 a batch."""
@@ -43,7 +43,7 @@ def test_road_marking(iteration: int, lr: float) -> None:
 
 
 def test_cosine_from_the_base_to_zero() -> None:
-    schedule = Schedule(kind="cosine", warmup_epochs=2)
+    schedule = ScheduleConfig(kind="cosine", warmup_epochs=2)
     lrs = [schedule.lr(0.4, iteration, batches=10, epochs=12) for iteration in range(1, 121)]
     assert lrs[19] == 0.4  # the warm-up ends at the base
     assert lrs[69] == pytest.approx(0.2, rel=1e-15)  # half of the rest is half of the way
@@ -52,14 +52,14 @@ def test_cosine_from_the_base_to_zero() -> None:
 
 
 def test_constant_and_no_warmup() -> None:
-    assert Schedule(kind="constant", warmup_epochs=0).lr(0.3, 1, 10, 5) == 0.3
-    assert Schedule(kind="cosine", warmup_epochs=0).lr(0.3, 50, 10, 5) == 0
-    assert Schedule(milestones=(1,), factor=0.1, warmup_epochs=0).lr(1.0, 11, 10, 5) == 0.1
+    assert ScheduleConfig(kind="constant", warmup_epochs=0).lr(0.3, 1, 10, 5) == 0.3
+    assert ScheduleConfig(kind="cosine", warmup_epochs=0).lr(0.3, 50, 10, 5) == 0
+    assert ScheduleConfig(milestones=(1,), factor=0.1, warmup_epochs=0).lr(1.0, 11, 10, 5) == 0.1
 
 
 @given(
     schedule=st.builds(
-        Schedule,
+        ScheduleConfig,
         kind=st.sampled_from(["step", "cosine", "constant"]),
         milestones=st.lists(st.integers(1, 50), max_size=4).map(tuple),
         factor=st.floats(0.01, 1),
@@ -70,7 +70,9 @@ def test_constant_and_no_warmup() -> None:
     epochs=st.integers(1, 50),
     share=st.floats(0, 1),
 )
-def test_between_zero_and_the_base(schedule: Schedule, base: float, batches: int, epochs: int, share: float) -> None:
+def test_between_zero_and_the_base(
+    schedule: ScheduleConfig, base: float, batches: int, epochs: int, share: float
+) -> None:
     iteration = 1 + round(share * (epochs * batches - 1))
     lr = schedule.lr(base, iteration, batches, epochs)
     assert 0 <= lr <= base

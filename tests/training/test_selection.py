@@ -10,11 +10,11 @@ import torch
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.metrics.predictions import load_predictions
+from evenhand.runs.config import Config
+from evenhand.runs.history import read_history
 from evenhand.training.checkpoint import load_state, load_weights
-from evenhand.training.config import Config
-from evenhand.training.history import read_history
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Row, Trainer, Watch
+from evenhand.training.trainer import Callback, EpochRow, Trainer
 from tests.training.runs import files_of, tiny, untimed_history, untimed_summary
 
 
@@ -71,12 +71,12 @@ def test_best_weights_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: p
     )
     folder, kept = tmp_path / "run", []
 
-    class Keep(Watch):
-        def epoch(self, row: Row) -> None:
+    class Keep(Callback):
+        def epoch(self, row: EpochRow) -> None:
             assert row["epoch"] == len(kept) + 1
             kept.append(load_state(folder / "state" / "state.pt")["model"])
 
-    train_run(tiny(epochs=4), folder, watch=Keep())
+    train_run(tiny(epochs=4), folder, callback=Keep())
     chosen = {"rule": "best", "epoch": 2, "val_balanced_accuracy": 0.6, "epoch_by_accuracy": 4}
     assert untimed_summary(folder)["selected"] == chosen
     for name, epoch in (("best", 2), ("last", 4)):

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
+from evenhand.runs.config import save_config
 from evenhand.training.checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
-from evenhand.training.config import save_config
 from evenhand.training.objectives import SingleLoss
 from evenhand.training.run import RunFolder, resume_run, train_run
 from evenhand.training.trainer import Interrupted
@@ -29,7 +29,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped in its second epoch; tests work on copies."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(Interrupted):
-        train_run(tiny(), folder, watch=StopAfter(9))
+        train_run(tiny(), folder, callback=StopAfter(9))
     return folder
 
 
@@ -86,11 +86,11 @@ def test_step_is_named_and_the_state_is_kept(
 
 
 def test_step_is_named_though_losses_are_seen_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = StopAfter(10**6)
+    callback = StopAfter(10**6)
     break_step(monkeypatch, 60, lambda _, loss: loss * float("nan"))
-    message = sentence(lambda: train_run(tiny("batch_size=4"), tmp_path / "run", watch=watch))
+    message = sentence(lambda: train_run(tiny("batch_size=4"), tmp_path / "run", callback=callback))
     assert "at step 60; no epoch was finished" in message
-    assert watch.done == 99  # the hundredth step ended it
+    assert callback.done == 99  # the hundredth step ended it
 
 
 def test_weights_that_the_last_step_broke_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ def test_weights_travel_with_all_that_is_needed_to_use_them(whole: Path) -> None
     model, card = load_classifier(whole / "weights" / "best.safetensors")
     assert (card.model, card.stem, card.channels, card.image_size, card.stretch) == ("resnet8", "small", 1, 8, False)
     assert card.class_names == tuple("0123456789")
-    assert card.view == trainer_of(tiny(), whole).prepared.view
+    assert card.preprocessing == trainer_of(tiny(), whole).prepared.preprocessing
     assert not np.isnan(model(torch.zeros(2, 1, 8, 8)).detach().numpy()).any()
 
 

@@ -29,7 +29,7 @@ from evenhand.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from evenhand.training.config import Config
+    from evenhand.runs.config import Config
 
 
 def compare(
@@ -64,11 +64,11 @@ def compare(
     """
     from evenhand.cli.grid_progress import run_grid, show_failures, show_status
     from evenhand.core.errors import EvenhandError
-    from evenhand.experiments.comparison import compare_runs, write_comparison
-    from evenhand.experiments.grid import canonical_objective, make_grid
-    from evenhand.experiments.unchanged import refuse_changed_source
+    from evenhand.experiments.comparison.comparison import compare_runs, write_comparison
+    from evenhand.experiments.grid.jobs import canonical_objective, make_grid
+    from evenhand.experiments.grid.unchanged import refuse_changed_source
     from evenhand.report.page import write_report
-    from evenhand.training.config import make_config
+    from evenhand.runs.config import make_config
 
     flags: dict[str, Any] = {
         "data__source": source,

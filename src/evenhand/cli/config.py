@@ -18,7 +18,7 @@ def show(
     recipe: Annotated[str | None, typer.Argument(help="small, paper or road-marking; all are listed if none.")] = None,
 ) -> None:
     """Print a recipe, or list the recipes."""
-    from evenhand.training.config import RECIPES, read_recipe
+    from evenhand.runs.config import RECIPES, read_recipe
 
     if recipe is not None:
         typer.echo(read_recipe(recipe).rstrip("\n"))
@@ -35,7 +35,7 @@ def copy(
 ) -> None:
     """Write a recipe to a file of your own, for evenhand train --config FILE."""
     from evenhand.core.errors import EvenhandError
-    from evenhand.training.config import read_recipe
+    from evenhand.runs.config import read_recipe
 
     text = read_recipe(recipe)
     try:

@@ -26,15 +26,15 @@ def evaluate(
 ) -> None:
     """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
     from evenhand.core.errors import EvenhandError
-    from evenhand.training.judging import judge_own, judge_source, keep_missing, write_summary
+    from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing, write_summary
 
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
     if source is None:
-        judged = judge_own(run, data_root=data_root)
+        judged = evaluate_run(run, data_root=data_root)
         written = keep_missing(run, judged)
     else:
-        judged = judge_source(run, source, data_root=data_root, skip_bad=skip_bad)
+        judged = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad)
         written = []
     if out is not None:
         judged.predictions.save(out / "predictions.npz")

@@ -15,7 +15,7 @@ def export(
     The graph takes normalised float images (N, C, S, S) with any N and returns logits (N, K). Class names, image size,
     crop, mean and deviation stand in the file's metadata.
     """
-    from evenhand.training.exporting import export_onnx
+    from evenhand.training.export import export_onnx
 
     check = export_onnx(run, onnx)
     worst = max(check.differences, key=lambda name: check.differences[name])

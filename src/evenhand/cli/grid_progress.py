@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid import Failure, Job, Status, read_failure
-from evenhand.experiments.on_ray import run_on_ray
-from evenhand.experiments.running import default_workers, run_jobs
-from evenhand.experiments.watching import GridProgress, describe, time_left
-from evenhand.training.trainer import Row
+from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
+from evenhand.experiments.grid.local import default_workers, run_jobs
+from evenhand.experiments.grid.on_ray import run_on_ray
+from evenhand.experiments.grid.progress import GridProgress, describe, time_left
+from evenhand.training.trainer import EpochRow
 
 EVERY = 30.0
 """Seconds after which a pipe hears from a grid that finishes no run."""
@@ -59,7 +59,7 @@ class ShownGrid(GridProgress):
         super().started(job)
         self._move()
 
-    def progress(self, job: Job, row: Row) -> None:
+    def progress(self, job: Job, row: EpochRow) -> None:
         """Move the bar; a pipe hears of it now and then."""
         super().progress(job, row)
         if time.monotonic() - self.moved > REFRESH:  # short epochs of a large grid come in quick succession
@@ -133,11 +133,11 @@ def run_grid(
         raise EvenhandError(f"A Ray cluster knows how many runs it can take; leave out --jobs {workers}.")
     if workers is not None and workers < 1:
         raise EvenhandError(f"At least 1 run has to go on at a time, got --jobs {workers}.")
-    with watching_grid(jobs, workers=workers, quiet=quiet) as watch:
-        watch.began()
+    with watching_grid(jobs, workers=workers, quiet=quiet) as callback:
+        callback.began()
         if engine == "ray":
-            return run_on_ray(jobs, address=address, command=command, watch=watch)
-        return run_jobs(jobs, workers=workers, command=command, watch=watch)
+            return run_on_ray(jobs, address=address, command=command, callback=callback)
+        return run_jobs(jobs, workers=workers, command=command, callback=callback)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def predict(
 ) -> None:
     """Say which classes images belong to, with the five most probable of each."""
     from evenhand.core.errors import EvenhandError
-    from evenhand.training.using import load
+    from evenhand.training.inference import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:

@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from evenhand.training.config import Config
-from evenhand.training.trainer import Row, Watch
+from evenhand.runs.config import Config
+from evenhand.training.trainer import Callback, EpochRow
 
 
 def is_first_process() -> bool:
@@ -25,7 +25,7 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
-class Shown(Watch):
+class Shown(Callback):
     """Tells a person or a program how far the run is, and stops it when a signal asks for that."""
 
     def __init__(self, config: Config, *, quiet: bool, as_json: bool) -> None:
@@ -49,7 +49,7 @@ class Shown(Watch):
         """Move the bar."""
         self.bar.update(self.task, completed=epoch - 1 + done / total, description=f"epoch {epoch}/{self.epochs}")
 
-    def epoch(self, row: Row) -> None:
+    def epoch(self, row: EpochRow) -> None:
         """Say what an epoch reached."""
         epoch = int(row["epoch"])
         self.first = epoch if self.first is None else self.first

@@ -11,10 +11,10 @@ import typer
 from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Status
 
 if TYPE_CHECKING:
-    from evenhand.experiments.grid import Job
-    from evenhand.experiments.planning import Options
-    from evenhand.experiments.reproducing import Reproduction
-    from evenhand.experiments.studies import Study
+    from evenhand.experiments.grid.jobs import Job
+    from evenhand.paper.planning import StudyOptions
+    from evenhand.paper.reproducing import Reproduction
+    from evenhand.paper.studies import Study
 
 
 def reproduce(
@@ -48,11 +48,11 @@ def reproduce(
         return
     from evenhand.cli.grid_progress import run_grid, show_failures, show_status
     from evenhand.core.errors import EvenhandError
-    from evenhand.experiments.planning import Options, jobs_of, plan
-    from evenhand.experiments.reproduced_pages import write_reproduction
-    from evenhand.experiments.reproducing import check_sources, read_reproduction
-    from evenhand.experiments.studies import find_study
-    from evenhand.report.paper import draw_paper_figure
+    from evenhand.paper.figures import draw_paper_figure
+    from evenhand.paper.pages import write_reproduction
+    from evenhand.paper.planning import StudyOptions, jobs_of, plan
+    from evenhand.paper.reproducing import check_sources, read_reproduction
+    from evenhand.paper.studies import find_study
 
     chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
     if engine not in ("local", "ray"):  # before data are fetched
@@ -60,7 +60,7 @@ def reproduce(
     if ray_address is not None and engine != "ray":
         raise EvenhandError(f"--ray-address {ray_address} needs --engine ray.")
     root = None if data_root is None else str(data_root)
-    options = Options(protocol, seeds, released, epochs, source, root)  # type: ignore[arg-type]
+    options = StudyOptions(protocol, seeds, released, epochs, source, root)  # type: ignore[arg-type]
     if chosen.id in ("speed", "claims") and not (dry_run or status):
         _without_runs(chosen.id, out, command, quiet)
         return
@@ -98,9 +98,9 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _folder_name(study: "Study", options: "Options") -> str:
+def _folder_name(study: "Study", options: "StudyOptions") -> str:
     """Name the folder of the results, so that a study cut short or on other data replaces no whole one."""
-    from evenhand.experiments.grid import readable
+    from evenhand.experiments.grid.jobs import readable
 
     parts = [study.id, options.protocol]
     parts += [] if options.epochs is None else [f"{options.epochs}epochs"]
@@ -109,7 +109,7 @@ def _folder_name(study: "Study", options: "Options") -> str:
 
 
 def _list_studies() -> None:
-    from evenhand.experiments.studies import STUDIES
+    from evenhand.paper.studies import STUDIES
 
     width = max(map(len, STUDIES))
     for study in STUDIES.values():
@@ -117,8 +117,8 @@ def _list_studies() -> None:
     typer.echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
 
 
-def _title(study: "Study", options: "Options") -> list[str]:
-    from evenhand.experiments.planning import deviations
+def _title(study: "Study", options: "StudyOptions") -> list[str]:
+    from evenhand.paper.planning import deviations
 
     return [
         f"{study.id}, protocol {options.protocol}: {study.shows}",
@@ -126,9 +126,9 @@ def _title(study: "Study", options: "Options") -> list[str]:
     ]
 
 
-def _show_plan(study: "Study", options: "Options", grid: "Sequence[Job]", jobs: int | None) -> None:
-    from evenhand.experiments.estimating import estimate, size_of
-    from evenhand.experiments.running import default_workers
+def _show_plan(study: "Study", options: "StudyOptions", grid: "Sequence[Job]", jobs: int | None) -> None:
+    from evenhand.experiments.grid.estimating import estimate, size_of
+    from evenhand.experiments.grid.local import default_workers
     from evenhand.training.run import RunFolder
 
     _echo(_title(study, options))
@@ -159,7 +159,7 @@ def _show(result: "Reproduction") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evenhand.experiments.reproduced_pages import column_sentences, column_table, explanation
+    from evenhand.paper.pages import column_sentences, column_table, explanation
 
     console = Console(highlight=False)
     for column in result.columns:
@@ -179,9 +179,9 @@ def _show(result: "Reproduction") -> None:
 
 
 def _without_runs(name: str, out: Path, command: str, quiet: bool) -> None:
-    from evenhand.experiments import claims, speed
-    from evenhand.experiments.reproduced_pages import write_pages
-    from evenhand.experiments.reproducing import how_made
+    from evenhand.paper import claims, speed
+    from evenhand.paper.pages import write_pages
+    from evenhand.paper.reproducing import how_made
 
     shown: list[str] = []
     pages: tuple[dict[str, Any], list[dict[str, Any]], str]

@@ -64,7 +64,7 @@ def train(
     from evenhand.cli.progress import is_first_process, show_summary, watching
     from evenhand.core.errors import EvenhandError
     from evenhand.report.page import write_report
-    from evenhand.training.config import make_config
+    from evenhand.runs.config import make_config
     from evenhand.training.run import RunFolder, resume_run, train_run
 
     flags: dict[str, Any] = {
@@ -98,14 +98,14 @@ def train(
             )
         if RunFolder(resume).finished and not quiet:
             typer.echo(f"evenhand: {resume} is finished already; this is what it reached", err=True)
-        with watching(RunFolder(resume).config(), resume, quiet=quiet, as_json=as_json) as watch:
-            run = resume_run(resume, watch=watch)
+        with watching(RunFolder(resume).config(), resume, quiet=quiet, as_json=as_json) as callback:
+            run = resume_run(resume, callback=callback)
     else:
         wanted = make_config(recipe, config, settings or (), **flags)
         folder = out or _default_folder(wanted)
         command = shlex.join(["evenhand", *sys.argv[1:]])
-        with watching(wanted, folder, quiet=quiet, as_json=as_json) as watch:
-            run = train_run(wanted, folder, command=command, watch=watch)
+        with watching(wanted, folder, quiet=quiet, as_json=as_json) as callback:
+            run = train_run(wanted, folder, command=command, callback=callback)
     if is_first_process():
         page = write_report([run.path], embedding=False)
         if not quiet:

@@ -12,7 +12,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
-class Part:
+class SpecPart:
     """One part of a spec: its name, the value right behind the name (or None), and the named options, all as text."""
 
     name: str
@@ -20,7 +20,7 @@ class Part:
     options: dict[str, str] = field(default_factory=dict)
 
 
-def parse_list(text: str) -> list[tuple[Part, ...]]:
+def parse_list(text: str) -> list[tuple[SpecPart, ...]]:
     """Read specs joined by `,`.
 
     Example:
@@ -31,20 +31,20 @@ def parse_list(text: str) -> list[tuple[Part, ...]]:
     return [parse(spec) for spec in text.split(",")]
 
 
-def parse(text: str) -> tuple[Part, ...]:
+def parse(text: str) -> tuple[SpecPart, ...]:
     """Read one spec, of one or more parts joined by `+`.
 
     Example:
         >>> from evenhand.core.spec import parse
         >>> parse("exp:100")
-        (Part(name='exp', value='100', options={}),)
+        (SpecPart(name='exp', value='100', options={}),)
         >>> parse("focal:gamma=2:alpha=0.25")[0].options
         {'gamma': '2', 'alpha': '0.25'}
     """
     return tuple(_parse_part(part, text) for part in re.split(r"\+(?=[a-z])", text.strip()))
 
 
-def _parse_part(part: str, text: str) -> Part:
+def _parse_part(part: str, text: str) -> SpecPart:
     name, *settings = part.split(":")
     if not _NAME.fullmatch(name):
         raise EvenhandError(f"Cannot read {text!r}: expected NAME, NAME:VALUE or NAME:KEY=VALUE, got {part!r}.")
@@ -59,4 +59,4 @@ def _parse_part(part: str, text: str) -> Part:
             value = setting
         else:
             raise EvenhandError(f"Cannot read {text!r}: expected KEY=VALUE after {name!r}, got {setting!r}.")
-    return Part(name, value, options)
+    return SpecPart(name, value, options)

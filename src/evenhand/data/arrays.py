@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.data.table import ArrayPixels, Facts, SampleTable, Split
+from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 _CHUNK = 1 << 24
@@ -40,7 +40,7 @@ class Arrays:
 
 
 def array_table(
-    name: str, arrays: Arrays, class_names: Sequence[str], *, facts: Facts | None = None, notes: Sequence[str] = ()
+    name: str, arrays: Arrays, class_names: Sequence[str], *, info: DatasetInfo | None = None, notes: Sequence[str] = ()
 ) -> SampleTable:
     """Make a table of arrays; a sample is named by its split and its place there.
 
@@ -60,7 +60,7 @@ def array_table(
         ids=np.array([f"{split}/{place:05d}" for split, size in arrays.sizes.items() for place in range(size)]),
         pixels=ArrayPixels(arrays.images),
         splits=splits if "test" in arrays.sizes else None,
-        facts=facts or Facts(),
+        info=info or DatasetInfo(),
         notes=(*arrays.notes, *notes),
     )
 

@@ -31,7 +31,7 @@ _logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class Preprocessing:
     """How the network sees an image: a square crop of it, normalised."""
 
     crop_size: int
@@ -63,7 +63,7 @@ def _factors(mean: tuple[float, ...], std: tuple[float, ...], device: torch.devi
     return pair.float().to(device)[:, :, None, None]
 
 
-def make_view(
+def make_preprocessing(
     table: SampleTable,
     images: Images,
     train_rows: NDArray[np.int64],
@@ -71,34 +71,34 @@ def make_view(
     flip: bool | None = None,
     padding: int | None = None,
     crop_size: int | None = None,
-) -> View:
-    """Decide how the network sees the images, from the facts of the table and the images that are trained on.
+) -> Preprocessing:
+    """Decide how the network sees the images, from the table's info and the images that are trained on.
 
     Args:
-        table: the source; its facts say what is not given here.
+        table: the source; its info says what is not given here.
         images: its images.
-        train_rows: rows whose images give mean and deviation, unless the facts ask for [-1, 1].
-        flip: mirror every second training image; None: as the facts say, with a warning on the logger `evenhand` if the
+        train_rows: rows whose images give mean and deviation, unless the info asks for [-1, 1].
+        flip: mirror every second training image; None: as the info says, with a warning on the logger `evenhand` if the
             names of classes look like mirror twins or numbers.
         padding: width of the black border around training images; None: 4 as in the paper, but at most an eighth of
             the crop, rounded up.
-        crop_size: height and width that the network sees; None: as the facts say, else the image size.
+        crop_size: height and width that the network sees; None: as the info says, else the image size.
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.data.batches import make_view
+        >>> from evenhand.data.batches import make_preprocessing
         >>> from evenhand.data.images import open_images
         >>> from evenhand.data.table import ArrayPixels, SampleTable
         >>> pixels = ArrayPixels(np.array([0, 255], np.uint8).repeat(64).reshape(2, 8, 8, 1))
         >>> table = SampleTable("tiny", ("dark", "light"), np.array([0, 1]), np.array(["a", "b"]), pixels)
-        >>> make_view(table, open_images(table), np.arange(2))
-        View(crop_size=8, mean=(0.5,), std=(0.5,), padding=1, flip=True)
+        >>> make_preprocessing(table, open_images(table), np.arange(2))
+        Preprocessing(crop_size=8, mean=(0.5,), std=(0.5,), padding=1, flip=True)
     """
-    facts = table.facts
+    info = table.info
     if crop_size is None:
-        # The facts' crop belongs to the facts' image size.
-        native = facts.image_size in (None, images.image_size)
-        crop_size = facts.crop_size if native and facts.crop_size is not None else images.image_size
+        # The info's crop belongs to the info's image size.
+        native = info.image_size in (None, images.image_size)
+        crop_size = info.crop_size if native and info.crop_size is not None else images.image_size
     if not 1 <= crop_size <= images.image_size:
         raise EvenhandError(
             f"The crop size must be from 1 to the image size of {images.image_size}, got {crop_size}; "
@@ -106,7 +106,7 @@ def make_view(
         )
     if padding is None:
         padding = min(4, -(-crop_size // 8))
-    if facts.scaling == "symmetric":
+    if info.scaling == "symmetric":
         mean, std = (0.5,) * images.channels, (0.5,) * images.channels
     else:
         mean, std = images.statistics(train_rows)
@@ -114,7 +114,9 @@ def make_view(
     warning = what_mirrors_do(table, flip)
     if warning:
         _logger.warning(warning)
-    return View(crop_size=crop_size, mean=mean, std=std, padding=padding, flip=facts.flip if flip is None else flip)
+    return Preprocessing(
+        crop_size=crop_size, mean=mean, std=std, padding=padding, flip=info.flip if flip is None else flip
+    )
 
 
 class Batches:
@@ -124,7 +126,7 @@ class Batches:
         images: the images of a table.
         labels: (N,): the label of every row of the table.
         rows: the rows to serve; `images.bad` must not be among them.
-        view: how the network sees an image.
+        preprocessing: how the network sees an image.
         batch_size: images in a batch; the last of an epoch may be smaller. In training a last batch of a single image
             is joined to the one before it, because batch normalisation cannot learn from one image.
         device: where the batches are wanted. Images in memory are cut there.
@@ -136,13 +138,13 @@ class Batches:
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.data.batches import Batches, View
+        >>> from evenhand.data.batches import Batches, Preprocessing
         >>> from evenhand.data.images import open_images
         >>> from evenhand.data.table import ArrayPixels, SampleTable
         >>> pixels = ArrayPixels(np.zeros((5, 8, 8, 1), np.uint8))
         >>> table = SampleTable("black", ("only",), np.zeros(5, np.int64), np.array(list("abcde")), pixels)
-        >>> view = View(crop_size=8, mean=(0.5,), std=(0.5,))
-        >>> batches = Batches(open_images(table), table.labels, np.arange(5), view, batch_size=2)
+        >>> preprocessing = Preprocessing(crop_size=8, mean=(0.5,), std=(0.5,))
+        >>> batches = Batches(open_images(table), table.labels, np.arange(5), preprocessing, batch_size=2)
         >>> [tuple(images.shape) for images, labels, rows in batches.train(seed=0, epoch=1)]
         [(2, 1, 8, 8), (3, 1, 8, 8)]
     """
@@ -152,7 +154,7 @@ class Batches:
         images: Images,
         labels: NDArray[np.int64],
         rows: NDArray[np.int64],
-        view: View,
+        preprocessing: Preprocessing,
         batch_size: int = 128,
         *,
         device: torch.device | str = "cpu",
@@ -165,12 +167,14 @@ class Batches:
             raise ValueError(f"there are {len(images)} images and {len(labels)} labels")
         if batch_size < 1:
             raise EvenhandError(f"The batch size must be at least 1, got {batch_size}.")
-        if view.crop_size > images.image_size or len(view.mean) != images.channels:
-            raise ValueError(f"{view} does not fit images of size {images.image_size} x {images.channels} channels")
+        if preprocessing.crop_size > images.image_size or len(preprocessing.mean) != images.channels:
+            raise ValueError(
+                f"{preprocessing} does not fit images of size {images.image_size} x {images.channels} channels"
+            )
         self.images = images
         self.labels = torch.from_numpy(np.array(labels, np.int64))
         self.rows = rows
-        self.view = view
+        self.preprocessing = preprocessing
         self.batch_size = batch_size
         self.device = torch.device(device)
         self.workers = workers
@@ -188,15 +192,15 @@ class Batches:
         order = stream(seed, "order", epoch).permutation(len(self.rows))
         draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))[order]
         rows = self.rows[order]
-        places = self.images.sizes[rows] + 2 * self.view.padding - self.view.crop_size + 1
-        corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.view.padding
-        flips = (draws[:, 2] < 0.5) & self.view.flip
+        places = self.images.sizes[rows] + 2 * self.preprocessing.padding - self.preprocessing.crop_size + 1
+        corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.preprocessing.padding
+        flips = (draws[:, 2] < 0.5) & self.preprocessing.flip
         parts = [slice(part.start + self.rank, part.stop, self.world) for part in self._training_parts()]
         return self._serve(rows, corners, flips, parts)
 
     def test(self) -> Iterator[Batch]:
         """Yield every row once, in the given order, cut from the centre; of several processes, each row in one."""
-        corners = (self.images.sizes[self.rows] - self.view.crop_size) // 2
+        corners = (self.images.sizes[self.rows] - self.preprocessing.crop_size) // 2
         flips = np.zeros(len(self.rows), np.bool_)
         step, end = self.batch_size * self.world, len(self.rows)
         parts = [slice(start, min(start + step, end), self.world) for start in range(self.rank, end, step)]
@@ -216,7 +220,7 @@ class Batches:
     def _serve(
         self, rows: NDArray[np.int64], corners: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
     ) -> Iterator[Batch]:
-        crops = Crops(rows, corners[:, 0], corners[:, 1], flips, self.view.crop_size)
+        crops = Crops(rows, corners[:, 0], corners[:, 1], flips, self.preprocessing.crop_size)
         if isinstance(self.images, MemoryImages):
             pixels = cut_in_memory(self.images, crops, parts, self.device)
         elif isinstance(self.images, StreamedImages):
@@ -226,7 +230,11 @@ class Batches:
         numbers = torch.from_numpy(rows)
         labels, numbers = self.labels[numbers].to(self.device), numbers.to(self.device)
         for part in parts:  # no name is given to the pixels, so that they are gone once they are normalised
-            yield self.view.normalise(next(pixels).to(self.device, non_blocking=True)), labels[part], numbers[part]
+            yield (
+                self.preprocessing.normalise(next(pixels).to(self.device, non_blocking=True)),
+                labels[part],
+                numbers[part],
+            )
 
 
 _TWINS = (
@@ -251,8 +259,8 @@ def what_mirrors_do(table: SampleTable, flip: bool | None) -> str:
     """Say what mirroring the training images does where that may be wrong; empty where it is not.
 
     Args:
-        table: whose facts and class names tell.
-        flip: as in :func:`make_view`: True is asked for, None is left to the facts.
+        table: whose info and class names tell.
+        flip: as in :func:`make_preprocessing`: True is asked for, None is left to the info.
 
     Example:
         >>> from evenhand.data.batches import what_mirrors_do
@@ -264,12 +272,12 @@ def what_mirrors_do(table: SampleTable, flip: bool | None) -> str:
     """
     twins = mirror_twins(table.class_names)
     named = f" ({', '.join(twins[:6])}{', ...' * (len(twins) > 6)})" if twins else ""
-    if flip and not table.facts.flip:
+    if flip and not table.info.flip:
         return (
             f"Training images are mirrored as asked, but a mirror image of {table.name} may show another class or none"
             f"{named}; --no-flip keeps them as they are."
         )
-    if flip is None and table.facts.flip and twins:
+    if flip is None and table.info.flip and twins:
         return f"Training images are mirrored, which may turn one class into another here{named}; --no-flip keeps them."
     return ""
 

@@ -24,7 +24,7 @@ from evenhand.data.arrays import Arrays, reading
 from evenhand.data.download import Remote, fetch
 from evenhand.data.road_marking import load_road_marking
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, Standard, from_npz, standard_table
-from evenhand.data.table import ArrayPixels, Facts, SampleTable, Split
+from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 from evenhand.data.tiny_imagenet import load_tiny_imagenet
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -59,7 +59,7 @@ def load_digits(root: Path, *, download: bool = True) -> SampleTable:
         labels=data.target.astype(np.int64),
         ids=np.array([f"{place:05d}" for place in range(len(data.target))]),
         pixels=ArrayPixels(np.rint(data.images * (255 / 16)).astype(np.uint8)[..., None]),
-        facts=Facts(flip=False),
+        info=DatasetInfo(flip=False),
     )
 
 

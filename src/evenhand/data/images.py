@@ -154,7 +154,7 @@ def open_images(
 
     Args:
         table: the source.
-        image_size: length of the shorter side; None: what the table's facts say, else the native size if all images
+        image_size: length of the shorter side; None: what the table's info says, else the native size if all images
             share one square size of at most 96, else 64.
         budget: bytes of memory that pixels may take; None: a quarter of the machine's.
         cache: folder for decoded pixels, so that the next run starts at once; None: in the user's cache folder.
@@ -175,7 +175,7 @@ def open_images(
         >>> images.image_size, images.channels, images.statistics(np.arange(4))
         (8, 1, ((0.2,), (0.0,)))
     """
-    wanted = image_size if image_size is not None else table.facts.image_size
+    wanted = image_size if image_size is not None else table.info.image_size
     if wanted is not None and wanted < 1:
         raise EvenhandError(f"The image size must be at least 1 pixel, got {wanted}.")
     if len(table) == 0:

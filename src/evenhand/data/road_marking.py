@@ -11,7 +11,7 @@ from PIL import Image
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.data.table import Facts, FilePixels, SampleTable
+from evenhand.data.table import DatasetInfo, FilePixels, SampleTable
 
 PAGE = "http://www.ananth.in/RoadMarkingDetection.html"
 COUNTS = {
@@ -98,7 +98,7 @@ def load_road_marking(
         ids=np.array([paths[row] for row in rows]),
         pixels=FilePixels(folder, [paths[row] for row in rows], boxes[rows], stretch=True),
         groups=groups,
-        facts=Facts(flip=False, image_size=64),
+        info=DatasetInfo(flip=False, image_size=64),
         notes=tuple(notes),
     )
 

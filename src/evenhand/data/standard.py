@@ -8,7 +8,7 @@ import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.arrays import Arrays, array_table, read_npz
-from evenhand.data.table import Facts, SampleTable, Split
+from evenhand.data.table import DatasetInfo, SampleTable, Split
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Standard:
     """(K,): training images of each class."""
     test: int
     """Number of test images."""
-    facts: Facts = field(default_factory=Facts)
+    info: DatasetInfo = field(default_factory=DatasetInfo)
 
     @property
     def sizes(self) -> dict[Split, int]:
@@ -73,7 +73,7 @@ SVHN = Standard(
     (32, 32, 3),
     (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
     26_032,
-    Facts(flip=False, scaling="symmetric"),
+    DatasetInfo(flip=False, scaling="symmetric"),
 )
 TINY_IMAGENET = Standard(
     "tiny-imagenet",
@@ -82,7 +82,7 @@ TINY_IMAGENET = Standard(
     (64, 64, 3),
     (500,) * 200,
     10_000,
-    Facts(image_size=64, crop_size=56),
+    DatasetInfo(image_size=64, crop_size=56),
 )
 
 
@@ -114,7 +114,7 @@ def standard_table(standard: Standard, arrays: Arrays, where: Path, *, whole: bo
         )
     notes = [] if complete else [part_note(standard, arrays.sizes)]
     names = arrays.class_names if arrays.class_names and standard is TINY_IMAGENET else standard.class_names
-    return array_table(standard.name, arrays, names, facts=standard.facts, notes=notes)
+    return array_table(standard.name, arrays, names, info=standard.info, notes=notes)
 
 
 def from_npz(standard: Standard, root: Path) -> SampleTable | None:

@@ -16,7 +16,7 @@ Split = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetInfo:
     """What is known of a data set and changes how its images are fed to a network."""
 
     flip: bool = True
@@ -80,7 +80,7 @@ class SampleTable:
     """(N,) of `train`, `val` or `test` where the source fixes its splits; None: they are cut."""
     groups: NDArray[np.str_] | None = None
     """(N,): samples of one group never stand on two sides of a split."""
-    facts: Facts = field(default_factory=Facts)
+    info: DatasetInfo = field(default_factory=DatasetInfo)
     notes: tuple[str, ...] = ()
     """Sentences the user should see: what was repaired, dropped or assumed."""
 

@@ -49,7 +49,7 @@ def load_tiny_imagenet(root: Path, *, download: bool = True) -> SampleTable:
         ids=np.array(paths),
         pixels=FilePixels(folder, paths),
         splits=np.array(["train"] * len(train) + ["test"] * len(test)),
-        facts=TINY_IMAGENET.facts,
+        info=TINY_IMAGENET.info,
         notes=() if sizes == TINY_IMAGENET.sizes else (part_note(TINY_IMAGENET, sizes),),
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from evenhand.core.errors import EvenhandError
-from evenhand.training.history import read_history
+from evenhand.runs.history import read_history
 
 LARGEST = {"config.yaml": 2**16, "history.csv": 2**24, "summary.json": 2**26, "comparison.json": 2**26}
 """Bytes: YAML is read slowly, and the summary of 1,000 classes has about 10 million."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.locks import is_locked
+from evenhand.experiments.grid.locks import is_locked
 from evenhand.report.key_figures import (
     Figures,
     comparison_figures,
@@ -165,7 +165,7 @@ class Listing:
         told = self._read(entry, "config.yaml", config_figures, problems)
         rows = self._read(entry, "history.csv", history_figures, problems)
         judged = self._read(entry, "summary.json", summary_figures, problems)
-        changed = max(facts.st_mtime for name, facts in entry.files.items() if name in NEWS)
+        changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
         state = self._state(entry, changed, rows.pop("seconds", None))
         if state == "failed":
             problems.append(failure_reason(_beside(entry, "failure.json")))
@@ -192,8 +192,8 @@ class Listing:
         """Read a file unless it is known as it is now; what is wrong with it is kept in the same way."""
         if name not in entry.files:
             return {}
-        path, facts = entry.path / name, entry.files[name]
-        stamp = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        path, info = entry.path / name, entry.files[name]
+        stamp = (info.st_mtime_ns, info.st_size, info.st_ino)
         with self._lock:
             kept = self._cache.get(path)
         if kept is None or kept[0] != stamp:
@@ -247,7 +247,7 @@ def _id(kind: Kind, below: str) -> str:
 
 
 def _beside(entry: Entry, ending: str) -> Path:
-    """Return what a grid keeps of a run: see `evenhand.experiments.grid.Job`, whose import would bring torch."""
+    """Return what a grid keeps of a run: see `evenhand.experiments.grid.jobs.Job`, whose import would bring torch."""
     return entry.path.parent / ".grid" / f"{entry.path.name}.{ending}"
 
 

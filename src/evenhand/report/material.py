@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import Predictions, load_predictions
-from evenhand.training.config import Config, load_config
-from evenhand.training.history import read_history
+from evenhand.runs.config import Config, load_config
+from evenhand.runs.history import read_history
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Entry(_Content):
     folder: str
 
 
-class Row(_Content):
+class ObjectiveRow(_Content):
     """An objective of a comparison: means over seeds, as shares."""
 
     objective: str
@@ -119,7 +119,7 @@ class ComparisonFile(_Content):
     seeds: list[int] = Field(min_length=1)
     shot_rule: str
     runs: list[Entry]
-    table: list[Row]
+    table: list[ObjectiveRow]
     differences: list[DifferenceRow]
     verdicts: list[str] = Field(min_length=1)
     method: str

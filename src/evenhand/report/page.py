@@ -50,7 +50,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
         >>> import tempfile
         >>> from pathlib import Path
         >>> from evenhand.report.page import write_report
-        >>> from evenhand.training.config import make_config
+        >>> from evenhand.runs.config import make_config
         >>> from evenhand.training.run import train_run
         >>> run = train_run(make_config(epochs=1), Path(tempfile.mkdtemp()) / "run")
         >>> write_report([run.path], embedding=False).name

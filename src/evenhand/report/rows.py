@@ -76,7 +76,7 @@ def comparison_row(compared: Compared) -> dict[str, Any]:
 
 def _row(shown: Run | Compared, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     entry = shown.entry
-    stamp = repr([(name, facts.st_mtime_ns, facts.st_size) for name, facts in sorted(entry.files.items())])
+    stamp = repr([(name, info.st_mtime_ns, info.st_size) for name, info in sorted(entry.files.items())])
     return {
         "id": entry.id,
         "stamp": hashlib.sha256(stamp.encode()).hexdigest()[:16],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.experiments.verdict import METRICS, in_points
+from evenhand.experiments.comparison.verdict import METRICS, in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
 from evenhand.metrics.intervals import wilson_interval
 from evenhand.metrics.predictions import Predictions
@@ -19,7 +19,7 @@ MOST_PAIRS = 15
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell: what is shown, something small beside it, and what it is sorted by."""
 
     text: str
@@ -46,7 +46,7 @@ class Table:
     """Columns and rows; the first cell of a row names it."""
 
     columns: list[Column]
-    rows: list[list[Cell]]
+    rows: list[list[TableCell]]
 
 
 def objective_table(material: Material) -> Table:
@@ -63,32 +63,32 @@ def objective_table(material: Material) -> Table:
     return Table(columns, [[row[place] for place in filled] for row in rows])
 
 
-def _compared_rows(comparison: ComparisonFile) -> list[list[Cell]]:
+def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
     tuned = not all(row.picked for row in comparison.table)
     rows = []
     for row in comparison.table:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
-        balanced = _percent(row.balanced_accuracy, spread) if row.picked else Cell("not picked", kind="quiet")
+        balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
         shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
-        validation = _percent(row.val_balanced_accuracy) if tuned else Cell("")
+        validation = _percent(row.val_balanced_accuracy) if tuned else TableCell("")
         worst = _worst(row.worst_class, row.worst_recall)
-        seconds = Cell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
-        rows.append([Cell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
+        seconds = TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
+        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
     return rows
 
 
-def _run_row(name: str, summary: Summary) -> list[Cell]:
+def _run_row(name: str, summary: Summary) -> list[TableCell]:
     groups = [summary.groups.get(group) for group in ("many", "medium", "few")]
     return [
-        Cell(name),
+        TableCell(name),
         _percent(summary.balanced_accuracy, _interval(summary.balanced_accuracy_interval)),
         _percent(summary.accuracy, _interval(summary.accuracy_interval)),
         *(_percent(None if group is None else group.recall) for group in groups),
         _percent(summary.macro_f1),
         _percent(summary.ece),
         _worst(summary.worst_class.name, summary.worst_class.recall),
-        Cell(""),
-        Cell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
+        TableCell(""),
+        TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
     ]
 
 
@@ -100,10 +100,10 @@ def difference_table(comparison: ComparisonFile) -> Table:
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        row = [Cell(each.objective), Cell(METRICS.get(each.metric, each.metric), kind="text")]
-        row += [Cell(size), Cell(interval)]
-        row += [Cell(_p(each.p)), Cell(_p(each.holm_p))] if with_p else []
-        rows.append([*row, Cell(each.outcome, kind="text")])
+        row = [TableCell(each.objective), TableCell(METRICS.get(each.metric, each.metric), kind="text")]
+        row += [TableCell(size), TableCell(interval)]
+        row += [TableCell(_p(each.p)), TableCell(_p(each.holm_p))] if with_p else []
+        rows.append([*row, TableCell(each.outcome, kind="text")])
     return Table([*columns, Column("", kind="text")], rows)
 
 
@@ -131,8 +131,8 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
     for k in np.argsort(-first.train_counts, kind="stable").tolist():
         name, count, tested = first.class_names[k], int(first.train_counts[k]), int(support[k])
         group = groups.of(k)
-        row = [Cell(name, value=name), Cell(group, value=("few", "medium", "many").index(group), kind=group)]
-        row += [Cell(f"{count:,}", value=count), Cell(f"{tested:,}", value=tested)]
+        row = [TableCell(name, value=name), TableCell(group, value=("few", "medium", "many").index(group), kind=group)]
+        row += [TableCell(f"{count:,}", value=count), TableCell(f"{tested:,}", value=tested)]
         row += [_recall(recalls[each][k], tested) for each in runs]
         row += [_difference(recalls[each][k] - recalls[str(baseline)][k]) for each in others]
         row += [_percent(values[each][k]) for _, names, values in shown for each in names]
@@ -148,7 +148,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
     names, totals = first.class_names, confusion.sum(axis=1)
     rows = []
     for k in order:
-        row = [Cell(names[k])]
+        row = [TableCell(names[k])]
         for j in order:
             count, total = int(confusion[k, j]), int(totals[k])
             share = 100 * count / total if total else 0.0
@@ -156,7 +156,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
             found = f"{verb}: {count:,} of {total:,} ({share:.1f}%)" if total else "has no test image"
             kind = "none" if not total else "dark" if share > 55 else ""
             text = "" if not count else f"{share:.0f}" if share >= 0.5 else "·"
-            row.append(Cell(text, value=round(share, 1), kind=kind, title=f"{names[k]} {found}"))
+            row.append(TableCell(text, value=round(share, 1), kind=kind, title=f"{names[k]} {found}"))
         rows.append(row)
     return Table([Column("actual / predicted"), *(Column(names[k]) for k in order)], rows)
 
@@ -171,10 +171,10 @@ def pair_table(seeds: Sequence[Predictions]) -> Table:
     largest = np.argsort(-shares, axis=None, kind="stable")[:MOST_PAIRS]
     rows = [
         [
-            Cell(names[k]),
-            Cell(names[j], kind="text"),
+            TableCell(names[k]),
+            TableCell(names[j], kind="text"),
             _percent(shares[k, j]),
-            Cell(f"{confusion[k, j]:,} of {totals[k]:,}"),
+            TableCell(f"{confusion[k, j]:,} of {totals[k]:,}"),
         ]
         for k, j in zip(*np.unravel_index(largest, shares.shape), strict=True)
         if shares[k, j] > 0
@@ -193,31 +193,33 @@ def _support(predictions: Predictions) -> NDArray[np.int64]:
     return np.bincount(predictions.targets, minlength=predictions.num_classes)
 
 
-def _recall(share: float, tested: int) -> Cell:
+def _recall(share: float, tested: int) -> TableCell:
     # Seeds are tested on the same images, so the interval is as wide as for one.
     ends = None if not tested else [float(end) for end in wilson_interval(share, tested)]
     return _percent(share, _interval(ends))
 
 
-def _difference(share: float) -> Cell:
+def _difference(share: float) -> TableCell:
     if np.isnan(share):
-        return Cell("")
+        return TableCell("")
     points = round(100 * float(share), 1) + 0.0
-    return Cell(f"{points:+.1f}" if points else "0.0", value=points, kind="loss" if points < 0 else "")
+    return TableCell(f"{points:+.1f}" if points else "0.0", value=points, kind="loss" if points < 0 else "")
 
 
-def _percent(share: float | None, small: str = "") -> Cell:
+def _percent(share: float | None, small: str = "") -> TableCell:
     if share is None or np.isnan(share):
-        return Cell("")
-    return Cell(f"{100 * share:.1f}", small=small, value=round(100 * float(share), 4))
+        return TableCell("")
+    return TableCell(f"{100 * share:.1f}", small=small, value=round(100 * float(share), 4))
 
 
 def _interval(ends: Sequence[float] | None) -> str:
     return "" if ends is None else f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
 
 
-def _worst(name: str | None, recall: float | None) -> Cell:
-    return Cell("") if name is None or recall is None else Cell(name, small=f"{100 * recall:.1f}%", kind="text")
+def _worst(name: str | None, recall: float | None) -> TableCell:
+    return (
+        TableCell("") if name is None or recall is None else TableCell(name, small=f"{100 * recall:.1f}%", kind="text")
+    )
 
 
 def _p(value: float | None) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
-from evenhand.data.batches import View
+from evenhand.data.batches import Preprocessing
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
 
@@ -28,7 +28,7 @@ class Card:
     channels: int
     image_size: int
     """Length that the shorter side of an image is brought to."""
-    view: View
+    preprocessing: Preprocessing
     stretch: bool = False
 
     def build(self) -> Classifier:
@@ -37,7 +37,7 @@ class Card:
             self.model,
             num_classes=len(self.class_names),
             channels=self.channels,
-            image_size=self.view.crop_size,
+            image_size=self.preprocessing.crop_size,
             stem="auto" if self.model.startswith("timm:") else self.stem,  # type: ignore[arg-type]
         )
 
@@ -61,11 +61,13 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
                 raise ValueError("they carry no class names and no normalisation")
             content = json.loads(metadata["evenhand"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        view = content.pop("view")
+        preprocessing = content.pop("preprocessing", None) or content.pop("view")  # as it was called at first
         fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in view.items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in preprocessing.items()
         }
-        card = Card(**{**content, "class_names": tuple(content["class_names"]), "view": View(**fields)})
+        card = Card(
+            **{**content, "class_names": tuple(content["class_names"]), "preprocessing": Preprocessing(**fields)}
+        )
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {_short(error)}.") from error
     return tensors, card

@@ -24,12 +24,12 @@ from evenhand.data.splits import read_splits, write_splits
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.models.build import known_model
-from evenhand.training.board import require_tensorboard
+from evenhand.runs.config import Config, load_config, save_config
 from evenhand.training.checkpoint import load_weights
-from evenhand.training.config import Config, load_config, save_config
 from evenhand.training.objectives import build_objective
-from evenhand.training.preparing import Prepared, prepare
-from evenhand.training.trainer import Trainer, Watch, bare
+from evenhand.training.setup import Prepared, prepare
+from evenhand.training.tensorboard import require_tensorboard
+from evenhand.training.trainer import Callback, Trainer, bare
 
 MOST_FEATURES = 10_000
 MOST_ERRORS, RIGHT_ONES, LARGEST_THUMBNAIL = 200, 5, 96
@@ -64,14 +64,14 @@ class RunFolder:
         return content
 
 
-def train_run(config: Config, folder: Path | str, *, command: str = "", watch: Watch | None = None) -> RunFolder:
+def train_run(config: Config, folder: Path | str, *, command: str = "", callback: Callback | None = None) -> RunFolder:
     """Train from the beginning into a new folder.
 
     Args:
         config: everything the run needs.
         folder: must not exist, or be empty.
         command: what was typed, kept on top of the config.
-        watch: who looks on.
+        callback: who looks on.
 
     Raises:
         EvenhandError: if the folder holds something, the data do not fit, or the loss diverges.
@@ -84,10 +84,10 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", watch: W
     trainer = Trainer(config, run.path, prepared, fabric)
     if fabric.is_global_zero:
         save_config(config, run.path / "config.yaml", command)
-    return _finish(run, trainer, 0, watch or Watch())
+    return _finish(run, trainer, 0, callback or Callback())
 
 
-def resume_run(folder: Path | str, *, watch: Watch | None = None) -> RunFolder:
+def resume_run(folder: Path | str, *, callback: Callback | None = None) -> RunFolder:
     """Continue a run after its last finished epoch; a finished run is left as it is."""
     run = RunFolder(Path(folder))
     config = run.config()
@@ -102,7 +102,7 @@ def resume_run(folder: Path | str, *, watch: Watch | None = None) -> RunFolder:
     if (run.path / "state" / "state.pt").is_file():
         _refuse_changed(run.path / "splits.json", trainer.prepared)
         start = trainer.resume()
-    return _finish(run, trainer, start, watch or Watch())
+    return _finish(run, trainer, start, callback or Callback())
 
 
 def _check(config: Config) -> None:
@@ -131,12 +131,12 @@ def _refuse_changed(path: Path, prepared: Prepared) -> None:
         raise EvenhandError(f"{prepared.table.name} has changed since {path.parent} began; start the run anew.")
 
 
-def _finish(run: RunFolder, trainer: Trainer, start: int, watch: Watch) -> RunFolder:
+def _finish(run: RunFolder, trainer: Trainer, start: int, callback: Callback) -> RunFolder:
     if trainer.fabric.is_global_zero and not start:  # a run that was killed early may lack these
         _write_json(run.path / "environment.json", _environment(trainer.fabric, trainer.config))
         write_splits(run.path / "splits.json", trainer.prepared.table, trainer.prepared.splits)
     trainer.fabric.barrier()
-    trainer.train(start, watch)
+    trainer.train(start, callback)
     judge(run, trainer)
     return run
 

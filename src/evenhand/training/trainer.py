@@ -21,30 +21,30 @@ from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
-from evenhand.training.board import Board
+from evenhand.runs.config import Config
+from evenhand.runs.history import write_history
 from evenhand.training.checkpoint import Card, load_state, save_state, save_weights
-from evenhand.training.config import Config
-from evenhand.training.history import write_history
 from evenhand.training.objectives import Objective, build_objective
-from evenhand.training.preparing import Prepared
+from evenhand.training.setup import Prepared
+from evenhand.training.tensorboard import Board
 
 CHECK_EVERY = 50
 """Steps between two looks at the losses, which stay on the device until then."""
 
-Row = dict[str, float]
+EpochRow = dict[str, float]
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
     """Someone asked the run to stop; all finished epochs are on disk."""
 
 
-class Watch:
+class Callback:
     """Who looks on: told of steps and epochs, and asked whether to stop. This one says nothing and never stops."""
 
     def step(self, epoch: int, done: int, total: int) -> None:
         """So many steps of this epoch are done."""
 
-    def epoch(self, row: Row) -> None:
+    def epoch(self, row: EpochRow) -> None:
         """An epoch is done and on disk."""
 
     def stopped(self) -> bool:
@@ -64,7 +64,7 @@ class Trainer:
     model: nn.Module = field(init=False)
     optimizers: list[Optimizer] = field(init=False)
     card: Card = field(init=False)
-    history: list[Row] = field(default_factory=list)
+    history: list[EpochRow] = field(default_factory=list)
     best: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Trainer:
                 config.model.name,
                 num_classes=num_classes,
                 channels=prepared.images.channels,
-                image_size=prepared.view.crop_size,
+                image_size=prepared.preprocessing.crop_size,
                 stem=config.model.stem,
                 pretrained=config.model.pretrained,
             )
@@ -89,7 +89,7 @@ class Trainer:
             class_names=prepared.table.class_names,
             channels=prepared.images.channels,
             image_size=prepared.images.image_size,
-            view=prepared.view,
+            preprocessing=prepared.preprocessing,
             stretch=isinstance(prepared.table.pixels, FilePixels) and prepared.table.pixels.stretch,
         )
         torch.manual_seed(_seed(config.seed, "dropout"))
@@ -115,7 +115,7 @@ class Trainer:
         self.history, self.best = state["history"], state["best"]
         return int(state["epoch"])
 
-    def train(self, start: int, watch: Watch) -> None:
+    def train(self, start: int, callback: Callback) -> None:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
         train = prepared.batches("train", config.batch_size, **self.serving())
@@ -123,9 +123,9 @@ class Trainer:
         held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
-            loss = self._epoch(epoch, train, watch)
+            loss = self._epoch(epoch, train, callback)
             seconds = time.perf_counter() - began
-            row: Row = {
+            row: EpochRow = {
                 "epoch": epoch + 1,
                 "lr": self.optimizers[0].param_groups[0]["lr"],
                 "train_loss": loss,
@@ -138,7 +138,7 @@ class Trainer:
             self._keep(row)
             if board:
                 board.write(row)
-            watch.epoch(row)
+            callback.epoch(row)
         if self.fabric.is_global_zero:
             save_weights(self.folder / "weights" / "last.safetensors", bare(self.model), self.card)
         self.fabric.barrier()
@@ -151,7 +151,7 @@ class Trainer:
     def _judged(self) -> list[Any]:
         return (["val"] if len(self.prepared.splits.val) else []) + (["test"] if self.config.track_test else [])
 
-    def _epoch(self, epoch: int, batches: Batches, watch: Watch) -> float:
+    def _epoch(self, epoch: int, batches: Batches, callback: Callback) -> float:
         config, total = self.config, len(batches)
         self.model.train()
         losses: list[Tensor] = []
@@ -174,8 +174,8 @@ class Trainer:
             if len(losses) == CHECK_EVERY or number + 1 == total:
                 mean += self._check(losses, step) / total
                 losses.clear()
-                watch.step(epoch + 1, number + 1, total)
-            if watch.stopped():
+                callback.step(epoch + 1, number + 1, total)
+            if callback.stopped():
                 raise Interrupted(self.folder)
         return mean
 
@@ -237,7 +237,7 @@ class Trainer:
         valid = (torch.arange(longest, device=local.device)[:, None] < counts[None, :]).flatten()
         return np.asarray(rows[valid].cpu())
 
-    def _judge(self, name: str, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Row:
+    def _judge(self, name: str, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> EpochRow:
         predicted = logits.argmax(1)
         confusion = confusion_matrix(labels, predicted, logits.shape[1])
         row = {f"{name}_accuracy": accuracy(confusion), f"{name}_balanced_accuracy": balanced_accuracy(confusion)}
@@ -249,7 +249,7 @@ class Trainer:
                 row[f"val_complement_entropy_{kind}"] = float(entropy[chosen].mean()) if chosen.any() else math.nan
         return row
 
-    def _keep(self, row: Row) -> None:
+    def _keep(self, row: EpochRow) -> None:
         """Write down an epoch: the best weights first, the state last, so that a killed run redoes what is missing."""
         self.history.append(row)
         for metric in ("balanced_accuracy", "accuracy"):

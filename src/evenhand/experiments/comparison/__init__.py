@@ -1,0 +1,1 @@
+"""Finished runs set side by side: paired statistics, verdict, tables."""

@@ -1,0 +1,237 @@
+"""Runs of several objectives and seeds set side by side: how good, how different, how sure."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison import writing
+from evenhand.experiments.comparison.reading import (
+    FinishedRun,
+    TestFigures,
+    TestSet,
+    group_runs,
+    read_figures,
+    read_run,
+)
+from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow, class_notes, class_rows, figure_rows
+from evenhand.experiments.comparison.tuning import Pick, pick
+from evenhand.experiments.comparison.verdict import Difference, conclusion, differences_on_images, judge_differences
+from evenhand.metrics.paired import balanced_resolution
+from evenhand.metrics.predictions import load_predictions
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`compare_runs` found."""
+
+    source: str
+    imbalance: str
+    model: str
+    baseline: str
+    objectives: list[str]
+    """Those with test figures, in the order of the runs."""
+    seeds: list[int]
+    test_images: int
+    shot_rule: str
+    rows: list[ObjectiveRow]
+    """A row for each objective and each setting that was not picked."""
+    differences: list[Difference]
+    per_class: list[ClassRow]
+    """Sorted by training count, largest first."""
+    verdicts: list[str]
+    """A sentence for each difference, and at last what to use."""
+    notes: list[str]
+    runs: list[tuple[str, int, Path]]
+    """Objective, seed and folder."""
+
+    def to_json(self, folder: Path | str | None = None) -> dict[str, Any]:
+        """Return everything as plain numbers, text, lists and dictionaries, without NaN.
+
+        Args:
+            folder: write the folders of runs relative to this one.
+        """
+        return {
+            "source": self.source,
+            "imbalance": self.imbalance,
+            "model": self.model,
+            "baseline": self.baseline,
+            "objectives": self.objectives,
+            "seeds": self.seeds,
+            "test_images": self.test_images,
+            "shot_rule": self.shot_rule,
+            "runs": [
+                {
+                    "objective": objective,
+                    "seed": seed,
+                    "folder": _relative(path, folder),
+                    "picked": objective in self.objectives,
+                }
+                for objective, seed, path in self.runs
+            ],
+            "table": [asdict(row) for row in self.rows],
+            "differences": [{**asdict(each), "outcome": each.outcome} for each in self.differences],
+            "per_class": [asdict(row) for row in self.per_class],
+            "verdicts": self.verdicts,
+            "method": self.method(),
+            "notes": self.notes,
+        }
+
+    def method(self) -> str:
+        """Say how differences were judged."""
+        return writing.method(self.differences, len(self.seeds))
+
+    def table(self, width: int = 100) -> str:
+        """Return everything a person wants to read in a terminal of about this width."""
+        return writing.terminal_text(self, width)
+
+    def markdown(self) -> str:
+        """Return everything as a page of Markdown."""
+        return writing.markdown(self)
+
+
+def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tune: bool = True) -> Comparison:
+    """Compare finished runs that differ in objective and seed only.
+
+    Runs of one seed share their images, initial weights and batch order, so differences are paired by seed. The target
+    is the expected paired difference over seeds on this test set.
+
+    Where an objective was run with several settings (`cce:gamma=-0.5`, `cce:gamma=-1`), the one of best mean validation
+    balanced accuracy is picked, and only its test figures are read.
+
+    Args:
+        runs: folders of finished runs.
+        baseline: the objective that the others are compared with; None: `ce` or `erm`, or else the first.
+        tune: False: every setting is an objective of its own, with test figures and tests.
+
+    Raises:
+        EvenhandError: the runs cannot be compared, saying why.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.experiments.comparison.comparison import compare_runs
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.training.run import train_run
+        >>> root, runs = Path(tempfile.mkdtemp()), []
+        >>> for objective in ("ce", "cce"):
+        ...     for seed in (0, 1):
+        ...         config = make_config(objective=objective, seed=seed, epochs=1, data__imbalance="exp:50")
+        ...         runs.append(train_run(config, root / f"{objective}-{seed}").path)
+        >>> comparison = compare_runs(runs)
+        >>> comparison.baseline, comparison.objectives, comparison.seeds
+        ('ce', ['ce', 'cce'], [0, 1])
+        >>> [(each.objective, each.metric) for each in comparison.differences]
+        [('cce', 'balanced_accuracy'), ('cce', 'few')]
+    """
+    grouped, notes = group_runs([read_run(path) for path in runs])
+    picks = pick(grouped, tune=tune)
+    chosen = _baseline(picks, baseline)
+    picked = {each.picked: grouped[each.picked] for each in picks}
+    test_set, figures = read_figures(picked)
+    seeds = list(picked[chosen])
+    tested, few_note = _tested_metrics(figures)
+    if len(seeds) > 1:
+        differences = judge_differences(tested, chosen, resolutions=_resolutions(test_set, figures[chosen]))
+    else:
+        differences = _on_images(picked, figures, tested, chosen, seeds[0])
+    first = next(iter(picked[chosen].values()))
+    return Comparison(
+        source=first.source,
+        imbalance=first.config.data.imbalance,
+        model=first.config.model.name,
+        baseline=chosen,
+        objectives=list(picked),
+        seeds=seeds,
+        test_images=len(test_set.ids),
+        shot_rule=figures[chosen][0].groups.rule,
+        rows=[row for each in picks for row in figure_rows(each, grouped, figures, test_set)],
+        differences=differences,
+        per_class=class_rows(test_set, figures, chosen),
+        verdicts=[*(each.sentence() for each in differences), conclusion(differences, chosen)],
+        notes=[
+            *_seed_notes(seeds),
+            *_pick_notes(picks, baseline),
+            *few_note,
+            *class_notes(test_set, figures),
+            *notes,
+            *dict.fromkeys(note for own in picked.values() for run in own.values() for note in run.notes),
+        ],
+        runs=[(name, seed, run.path) for name, members in grouped.items() for seed, run in members.items()],
+    )
+
+
+def write_comparison(comparison: Comparison, folder: Path | str) -> list[Path]:
+    """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
+    return writing.write_all(comparison, Path(folder))
+
+
+def _baseline(picks: Sequence[Pick], wanted: str | None) -> str:
+    """Return the picked setting of the objective that the others are compared with."""
+    if wanted is None:
+        plain = [each.picked for each in picks if each.family in ("ce", "erm")]
+        return plain[0] if plain else picks[0].picked
+    for each in picks:
+        if wanted.strip() in (each.family, *each.validation):
+            return each.picked
+    known = ", ".join(setting for each in picks for setting in each.validation)
+    raise EvenhandError(f"The baseline {wanted!r} is not among the compared objectives; there are {known}.")
+
+
+def _tested_metrics(
+    figures: Mapping[str, Sequence[TestFigures]],
+) -> tuple[dict[str, dict[str, list[float]]], list[str]]:
+    """Return what the tests are about: for each metric and objective a value a seed."""
+    metrics = {"balanced_accuracy": {name: [each.balanced_accuracy for each in own] for name, own in figures.items()}}
+    few = {name: [each.few for each in own if each.few is not None] for name, own in figures.items()}
+    if all(len(few[name]) == len(own) for name, own in figures.items()):
+        return {**metrics, "few": few}, []
+    return metrics, ["No few-shot class has a test image, so balanced accuracy alone is compared."]
+
+
+def _resolutions(test_set: TestSet, figures: Sequence[TestFigures]) -> dict[str, float]:
+    """Return what one test image changes; the largest where seeds differ in which classes are few-shot."""
+    support = np.bincount(test_set.targets, minlength=len(test_set.class_names))
+    few = [balanced_resolution(support[list(each.groups.few)].tolist()) for each in figures]
+    return {"balanced_accuracy": balanced_resolution(support.tolist()), "few": max(few)}
+
+
+def _on_images(
+    picked: Mapping[str, Mapping[int, FinishedRun]],
+    figures: Mapping[str, Sequence[TestFigures]],
+    metrics: Mapping[str, object],
+    baseline: str,
+    seed: int,
+) -> list[Difference]:
+    groups = figures[baseline][0].groups
+    classes = {metric: groups.few if metric == "few" else None for metric in metrics}
+    predictions = {name: load_predictions(own[seed].path / "predictions.npz") for name, own in picked.items()}
+    return differences_on_images(predictions, baseline, classes, seed=seed)
+
+
+def _seed_notes(seeds: Sequence[int]) -> list[str]:
+    if len(seeds) == 1:
+        return ["One seed: intervals are over test images and say nothing about training noise; run 3 seeds or more."]
+    if len(seeds) == 2:
+        return ["Two seeds hardly show how far seeds spread; only very large differences can be told with them."]
+    return []
+
+
+def _pick_notes(picks: Sequence[Pick], baseline: str | None) -> list[str]:
+    notes = []
+    for each in (each for each in picks if each.tuned):
+        notes.append(
+            f"{each.picked} was picked among {len(each.validation)} settings of {each.family} by validation balanced "
+            "accuracy; the test results of the others were not read."
+        )
+        if baseline in each.validation and baseline != each.picked:
+            notes.append(f"The baseline is {each.picked}, the picked setting, not {baseline}.")
+    return notes
+
+
+def _relative(path: Path, folder: Path | str | None) -> str:
+    return path.as_posix() if folder is None else Path(os.path.relpath(path, folder)).as_posix()

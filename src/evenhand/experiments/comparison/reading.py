@@ -1,0 +1,250 @@
+"""Finished runs, read back and held to what makes them comparable."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.metrics import classification as judge
+from evenhand.metrics.predictions import Predictions, load_predictions
+from evenhand.metrics.shots import ShotGroups, shot_groups
+from evenhand.runs.config import Config
+from evenhand.training.run import RunFolder
+
+FREE = ("objective", "seed", "data.root", "track_test")
+"""Settings that may differ between compared runs: what is compared, and what does not change a run's result."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run without its test figures: whoever picks among settings must not see those."""
+
+    path: Path
+    config: Config
+    source: str
+    validation: float | None
+    """Validation balanced accuracy of the selected epoch; None where nothing was validated."""
+    seconds_per_epoch: float
+    images: str | None
+    """A fingerprint of which images it was trained, validated and tested on."""
+    code: str | None
+    """A fingerprint of the code it ran on."""
+    precision: str | None
+    notes: tuple[str, ...] = ()
+    """What training said about the data."""
+
+
+def read_run(path: Path | str) -> FinishedRun:
+    """Read a finished run.
+
+    Raises:
+        EvenhandError: it is no run, is not finished, or its files cannot be read.
+    """
+    folder = RunFolder(Path(path))
+    config, summary, environment = folder.config(), folder.summary(), _environment(folder.path)
+    try:
+        selected = summary["selected"].get("val_balanced_accuracy")
+        return FinishedRun(
+            path=folder.path,
+            config=config,
+            source=str(summary["source"]),
+            validation=None if selected is None else float(selected),
+            seconds_per_epoch=float(summary["seconds_per_epoch"]),
+            images=_fingerprint(folder.path / "splits.json"),
+            code=environment.get("code"),
+            precision=environment.get("precision"),
+            notes=tuple(map(str, summary.get("notes", ()))),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EvenhandError(
+            f"Cannot compare {folder.path}: its summary.json is not as training writes it ({error}); train it again."
+        ) from error
+
+
+def group_runs(runs: Sequence[FinishedRun]) -> tuple[dict[str, dict[int, FinishedRun]], list[str]]:
+    """Sort comparable runs by objective and seed, with the same seeds for each objective.
+
+    Returns:
+        For each objective, in the order met, its runs by seed; and what has to be told about it.
+
+    Raises:
+        EvenhandError: a setting differs, the images differ, a run comes twice, or no seed is common to all.
+    """
+    if not runs:
+        raise EvenhandError("There are no runs to compare; give the folders of finished ones.")
+    grouped: dict[str, dict[int, FinishedRun]] = {}
+    for run in runs:
+        refuse_unlike(runs[0], run)
+        members = grouped.setdefault(run.config.objective, {})
+        if run.config.seed in members:
+            first = members[run.config.seed].path
+            raise EvenhandError(
+                f"{run.config.objective} with seed {run.config.seed} comes twice, as {first} and {run.path}; give one."
+            )
+        members[run.config.seed] = run
+    common = sorted(set.intersection(*(set(members) for members in grouped.values())))
+    if not common:
+        seen = "; ".join(f"{name}: {_numbers(members)}" for name, members in grouped.items())
+        raise EvenhandError(f"No seed was run with every objective, so nothing is paired ({seen}); run the same seeds.")
+    notes = []
+    left_out = sorted({seed for members in grouped.values() for seed in members} - set(common))
+    if left_out:
+        notes.append(
+            f"Only seeds that every objective has are compared ({_numbers(common)}), not {_numbers(left_out)}."
+        )
+    grouped = {name: {seed: members[seed] for seed in common} for name, members in grouped.items()}
+    _refuse_other_images(grouped, common)
+    return grouped, notes + _mixtures(grouped)
+
+
+def refuse_unlike(one: FinishedRun, other: FinishedRun) -> None:
+    """Refuse two runs that differ in more than objective and seed, naming the first setting that does."""
+    ours, theirs = _settings(one.config), _settings(other.config)
+    for key, value in ours.items():
+        if value != theirs[key]:
+            raise EvenhandError(
+                f"Cannot compare {one.path} with {other.path}: {key} is {value!r} in one and {theirs[key]!r} in the "
+                "other; compare runs that differ in objective and seed only."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class TestFigures:
+    """How a run did on the test set."""
+
+    __test__ = False  # or pytest takes it for a test by its name
+
+    balanced_accuracy: float
+    accuracy: float
+    macro_f1: float
+    ece: float
+    recall: NDArray[np.float64]
+    """(K,), NaN for a class without a test image."""
+    many: float | None
+    medium: float | None
+    few: float | None
+    groups: ShotGroups
+    train_counts: NDArray[np.int64]
+    """(K,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """The test images that all compared runs share."""
+
+    __test__ = False
+
+    ids: NDArray[np.str_]
+    targets: NDArray[np.int64]
+    class_names: tuple[str, ...]
+
+
+def read_figures(
+    grouped: Mapping[str, Mapping[int, FinishedRun]],
+) -> tuple[TestSet, dict[str, list[TestFigures]]]:
+    """Judge the predictions of runs.
+
+    Returns:
+        The test set, and for each objective the figures of its runs in the order of seeds.
+
+    Raises:
+        EvenhandError: predictions cannot be read, or are not of the same images, classes and training counts.
+    """
+    shared: TestSet | None = None
+    counts: dict[int, NDArray[np.int64]] = {}
+    figures: dict[str, list[TestFigures]] = {}
+    for objective, members in grouped.items():
+        for seed, run in members.items():
+            found = load_predictions(run.path / "predictions.npz")
+            shared = shared or TestSet(found.ids, found.targets, found.class_names)
+            if found.class_names != shared.class_names:
+                raise EvenhandError(f"Cannot compare {run.path}: its classes are not those of the other runs.")
+            if not (np.array_equal(found.ids, shared.ids) and np.array_equal(found.targets, shared.targets)):
+                raise EvenhandError(
+                    f"Cannot compare {run.path}: its {len(found):,} test images are not those of the other runs, "
+                    f"{len(shared.ids):,}, in the same order; use one data.split_seed and one state of the source."
+                )
+            if not np.array_equal(counts.setdefault(seed, found.train_counts), found.train_counts):
+                raise EvenhandError(
+                    f"Cannot compare {run.path}: its training counts are not those of the other runs of seed {seed}."
+                )
+            figures.setdefault(objective, []).append(_judge(found))
+    if shared is None:
+        raise EvenhandError("There are no runs to compare; give the folders of finished ones.")
+    return shared, figures
+
+
+def _judge(predictions: Predictions) -> TestFigures:
+    predicted, groups = predictions.predicted(), shot_groups(predictions.train_counts)
+    confusion = judge.confusion_matrix(predictions.targets, predicted, predictions.num_classes)
+    confidences = np.exp(predictions.log_probabilities().max(axis=1))
+    return TestFigures(
+        balanced_accuracy=judge.balanced_accuracy(confusion),
+        accuracy=judge.accuracy(confusion),
+        macro_f1=judge.macro_f1(confusion),
+        ece=judge.expected_calibration_error(confidences, predicted == predictions.targets),
+        recall=judge.class_recall(confusion),
+        many=judge.mean_recall(confusion, groups.many),
+        medium=judge.mean_recall(confusion, groups.medium),
+        few=judge.mean_recall(confusion, groups.few),
+        groups=groups,
+        train_counts=predictions.train_counts,
+    )
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Return all settings that must be equal, by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in config.model_dump(mode="json").items():
+        flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    # Devices, workers and the like do not change what a run means; its precision does.
+    return {
+        k: v for k, v in flat.items() if k not in FREE and (not k.startswith("compute.") or k.endswith("precision"))
+    }
+
+
+def _refuse_other_images(grouped: dict[str, dict[int, FinishedRun]], seeds: Sequence[int]) -> None:
+    """Refuse runs of one seed on other images: the source was changed between them."""
+    first, *others = grouped.values()
+    for seed in seeds:
+        for members in others:
+            if members[seed].images != first[seed].images:
+                raise EvenhandError(
+                    f"Cannot compare {first[seed].path} with {members[seed].path}: seed {seed} was not trained and "
+                    "tested on the same images, so the source has changed in between; run one of them again."
+                )
+
+
+def _mixtures(grouped: dict[str, dict[int, FinishedRun]]) -> list[str]:
+    """Tell of differences that do not forbid a comparison."""
+    runs = [run for members in grouped.values() for run in members.values()]
+    notes = []
+    for what, seen in (
+        ("versions of the code", {run.code for run in runs if run.code}),
+        ("precisions", {run.precision for run in runs if run.precision}),
+    ):
+        if len(seen) > 1:
+            notes.append(f"The runs were made with {len(seen)} {what} ({', '.join(sorted(seen))}).")
+    return notes
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((path / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # it serves a remark only
+    return content if isinstance(content, dict) else {}
+
+
+def _fingerprint(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _numbers(numbers: Any) -> str:
+    return ", ".join(str(each) for each in sorted(numbers))

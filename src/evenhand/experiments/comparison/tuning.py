@@ -1,0 +1,66 @@
+"""Tuning without cheating: settings of one objective compete on validation, and only the picked one meets the test."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.spec import parse
+from evenhand.experiments.comparison.reading import FinishedRun
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One objective: all its settings, and the one that stands for it."""
+
+    family: str
+    picked: str
+    validation: dict[str, float | None]
+    """Of each setting: mean validation balanced accuracy over seeds; None where nothing was validated."""
+
+    @property
+    def tuned(self) -> bool:
+        """Whether there was a choice."""
+        return len(self.validation) > 1
+
+
+def family_of(objective: str) -> str:
+    """Return an objective's name without its settings.
+
+    Example:
+        >>> from evenhand.experiments.comparison.tuning import family_of
+        >>> family_of("balanced-softmax+cce:gamma=-2")
+        'balanced-softmax+cce'
+    """
+    return "+".join(part.name for part in parse(objective))
+
+
+def pick(grouped: Mapping[str, Mapping[int, FinishedRun]], *, tune: bool = True) -> list[Pick]:
+    """Pick a setting of each objective by mean validation balanced accuracy over seeds; of equal ones the first.
+
+    Args:
+        grouped: for each objective with its settings, its runs by seed.
+        tune: False: every setting is an objective of its own.
+
+    Raises:
+        EvenhandError: there is a choice, but runs without validation to choose by.
+    """
+    families: dict[str, list[str]] = {}
+    for objective in grouped:
+        families.setdefault(family_of(objective) if tune else objective, []).append(objective)
+    picks = []
+    for family, settings in families.items():
+        validation = {each: _mean_validation(grouped[each]) for each in settings}
+        scored = {each: score for each, score in validation.items() if score is not None}
+        if len(settings) > 1 and len(scored) < len(settings):
+            raise EvenhandError(
+                f"Cannot pick among {', '.join(settings)}: their runs have select: last and so no validation, and "
+                "picking on the test set would flatter the best; train with --select best, or compare one of them."
+            )
+        picked = max(scored, key=lambda each: scored[each]) if len(settings) > 1 else settings[0]
+        picks.append(Pick(family, picked, validation))
+    return picks
+
+
+def _mean_validation(runs: Mapping[int, FinishedRun]) -> float | None:
+    scores = [run.validation for run in runs.values() if run.validation is not None]
+    return sum(scores) / len(scores) if len(scores) == len(runs) else None

@@ -1,0 +1,271 @@
+"""A comparison for people and for programs: terminal text, Markdown, CSV and JSON."""
+
+import csv
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
+
+from evenhand.core.files import replacing
+from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow
+from evenhand.experiments.comparison.verdict import METRICS, Difference, in_points
+from evenhand.metrics.paired import RESAMPLES
+
+if TYPE_CHECKING:
+    from evenhand.experiments.comparison.comparison import Comparison
+
+# So many classes are listed whole in a terminal; of more, the largest and the smallest.
+MOST_LISTED, ENDS = 30, 10
+LONGEST_NAME = 16
+NOT_PICKED = "not picked"
+
+Cells = list[list[str]]
+
+
+def method(differences: Sequence[Difference], seeds: int) -> str:
+    """Say how differences were judged."""
+    if not differences:
+        return "Nothing was compared."
+    if seeds < 2:
+        return (
+            "Differences are those of two models on the same test images, in points. Intervals are 95% of a paired "
+            f"bootstrap over test images ({RESAMPLES:,} resamples within each class), and say nothing about training "
+            "noise."
+        )
+    tests = sum(each.p is not None for each in differences)
+    if not tests:
+        return (
+            "Differences are paired by seed and averaged over seeds, on this test set, in points. They vary by less "
+            "than one test image over seeds, so nothing could be tested and nothing is claimed."
+        )
+    untested = " Differences that vary by less than one test image over seeds are not tested."
+    return (
+        "Differences are paired by seed and averaged over seeds, on this test set, in points. Intervals are plain 95% "
+        f"paired-t intervals. p is that of the paired t-test; Holm's p is corrected for all {tests} tests here, and a "
+        "difference is claimed only where it is below 0.05. A difference would show if it were found in 80% of such "
+        f"comparisons, at the spread seen here and at a level of 5% / {tests}, which is Holm's first step."
+        f"{untested if tests < len(differences) else ''}"
+    )
+
+
+def terminal_text(comparison: "Comparison", width: int) -> str:
+    """Return everything a person wants to read in a terminal of about this width."""
+    heading = _filled([_heading(comparison)], width)
+    parts = [heading, "\n".join(_aligned(figure_cells(comparison), left=(0, -1)))]
+    if comparison.differences:
+        parts.append("\n".join(_aligned(difference_cells(comparison), left=(0, 1, 3))))
+        parts += _class_table(comparison, width)
+        parts.append(_filled(balance_of_classes(comparison), width))
+    parts.append(_filled([_explained(comparison), comparison.method(), *comparison.notes], width))
+    *sentences, last = comparison.verdicts
+    parts.append("Verdict\n" + _filled([*(f"- {each}" for each in sentences), last], width))
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown(comparison: "Comparison") -> str:
+    """Return everything as a page of Markdown, with all classes."""
+    *sentences, last = comparison.verdicts
+    parts = [f"# {_escaped(_heading(comparison))}", f"**{_escaped(last)}**"]
+    if sentences:
+        parts.append("\n".join(f"- {_escaped(each)}" for each in sentences))
+    parts += ["## Figures", _explained(comparison), _markdown_table(figure_cells(comparison, shorten=False))]
+    if comparison.differences:
+        parts += ["## Differences", comparison.method(), _markdown_table(difference_cells(comparison))]
+        parts += ["## Classes", "\n".join(f"- {_escaped(each)}" for each in balance_of_classes(comparison))]
+        parts.append(_markdown_table(class_cells(comparison, comparison.per_class)))
+    if comparison.notes:
+        parts += ["## Notes", "\n".join(f"- {_escaped(each)}" for each in comparison.notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_all(comparison: "Comparison", folder: Path) -> list[Path]:
+    """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
+    content = json.dumps(comparison.to_json(folder), ensure_ascii=False, indent=2, allow_nan=False)
+    texts = {"comparison.json": content + "\n", "comparison.md": markdown(comparison)}
+    for name, text in texts.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    _write_csv(folder / "comparison.csv", [_figures_for_csv(row, comparison.differences) for row in comparison.rows])
+    _write_csv(folder / "per_class.csv", [_class_for_csv(row) for row in comparison.per_class])
+    return [folder / name for name in ("comparison.json", "comparison.csv", "per_class.csv", "comparison.md")]
+
+
+def figure_cells(comparison: "Comparison", *, shorten: bool = True) -> Cells:
+    """Return the table of figures, in percent, header first; columns that nobody fills are left out."""
+    tuned = not all(row.picked for row in comparison.rows)
+    header = ["objective", "balanced accuracy", "many", "medium", "few", "macro F1", "ECE", "s/epoch"]
+    header += ["validation"] * tuned + ["worst class"]
+    rows = []
+    for row in comparison.rows:
+        spread = "" if row.balanced_accuracy_spread is None else f" ± {100 * row.balanced_accuracy_spread:.1f}"
+        balanced = f"{percent(row.balanced_accuracy)}{spread}" if row.picked else NOT_PICKED
+        shares = (row.many, row.medium, row.few, row.macro_f1, row.ece)
+        name = "" if row.worst_class is None else _shown(row.worst_class, LONGEST_NAME if shorten else 0)
+        seconds = row.seconds_per_epoch
+        cells = [row.objective, balanced, *map(percent, shares), f"{seconds:.{2 if seconds < 10 else 0}f}"]
+        cells += [percent(row.val_balanced_accuracy)] * tuned
+        rows.append([*cells, f"{name} ({percent(row.worst_recall)})" if row.picked else ""])
+    filled = [place for place in range(len(header)) if any(row[place] for row in rows)]
+    return [[row[place] for place in filled] for row in [header, *rows]]
+
+
+def difference_cells(comparison: "Comparison") -> Cells:
+    """Return the table of differences, in points, header first."""
+    rows = [[f"against {comparison.baseline}", "in", "points", "95% interval", "p", "Holm's p", ""]]
+    for each in comparison.differences:
+        size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
+        p, corrected = ("" if value is None else _p(value) for value in (each.p, each.holm_p))
+        rows.append([each.objective, METRICS[each.metric], size, interval, p, corrected, _outcome(each)])
+    return rows if comparison.differences[0].seeds > 1 else [row[:4] for row in rows]
+
+
+def _outcome(difference: Difference) -> str:
+    return "no difference seen" if difference.mean == 0 == difference.spread else difference.outcome
+
+
+def class_cells(comparison: "Comparison", classes: Sequence[ClassRow]) -> Cells:
+    """Return recalls by class, in percent, with the others' differences to the baseline in points."""
+    others = [name for name in comparison.objectives if name != comparison.baseline]
+    header = ["class", "training", "test", f"recall {comparison.baseline}", *others]
+    rows = []
+    for row in classes:
+        gains = ("" if row.difference[name] is None else _signed(row.difference[name]) for name in others)
+        numbers = [f"{row.train_count:,}", f"{row.test_count:,}", percent(row.recall[comparison.baseline])]
+        rows.append([row.name, *numbers, *gains])
+    return [header, *rows]
+
+
+def balance_of_classes(comparison: "Comparison") -> list[str]:
+    """Say for each objective how many classes won, how many paid, and which most."""
+    lines = []
+    for name in (each for each in comparison.objectives if each != comparison.baseline):
+        won = [row for row in comparison.per_class if name in row.won]
+        paid = [row for row in comparison.per_class if name in row.paid]
+        sides = []
+        for classes, verb, most in ((won, "won", max), (paid, "paid", min)):
+            sides.append(f"{len(classes)} {'class' if len(classes) == 1 else 'classes'} {verb}")
+            if classes:
+                extreme = most(classes, key=lambda row: row.difference[name] or 0)
+                sides[-1] += f" (most: {_shown(extreme.name, 40)}, {_signed(extreme.difference[name])})"
+        lines.append(f"{name} against {comparison.baseline}: {', '.join(sides)}")
+    return lines
+
+
+def percent(share: float | None) -> str:
+    """Write a share as percent with one decimal; nothing for None."""
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+def _heading(comparison: "Comparison") -> str:
+    seeds = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) != 1)}"
+    return (
+        f"{comparison.source}, imbalance {comparison.imbalance}, {comparison.model}: "
+        f"{', '.join(comparison.objectives)}; {seeds}, {comparison.test_images:,} test images"
+    )
+
+
+def _explained(comparison: "Comparison") -> str:
+    means = ", means over seeds; ± is the standard deviation over seeds" if len(comparison.seeds) > 1 else ""
+    text = (
+        f"Percent{means}. many, medium, few: mean recall of classes by training images ({comparison.shot_rule}). Worst "
+        "class: that of lowest mean recall. By class: the baseline's recall, and what the others add to it in points, "
+        "untested."
+    )
+    if all(row.picked for row in comparison.rows):
+        return text
+    return (
+        f"{text} Not picked: another setting did better in validation (balanced accuracy); its test result is not read."
+    )
+
+
+def _class_table(comparison: "Comparison", width: int) -> list[str]:
+    """Return the table of classes, or nothing where many objectives make it too wide: per_class.csv has it."""
+    classes = comparison.per_class
+    hidden = len(classes) - 2 * ENDS if len(classes) > MOST_LISTED else 0
+    shown = [*classes[:ENDS], *classes[-ENDS:]] if hidden else classes
+    cells = class_cells(comparison, shown)
+    lines = _aligned([[_shown(row[0], 2 * LONGEST_NAME), *row[1:]] for row in cells], left=(0,))
+    if max(map(_width, lines)) > width:
+        return []
+    if hidden:
+        lines.insert(ENDS + 1, f"... {hidden} more")
+    return ["\n".join(lines)]
+
+
+def _filled(lines: Sequence[str], width: int) -> str:
+    """Break long lines between words, never inside `gamma=-2`."""
+    return "\n".join(textwrap.fill(each, width, subsequent_indent="  ", break_on_hyphens=False) for each in lines)
+
+
+def _aligned(cells: Cells, left: Sequence[int]) -> list[str]:
+    """Line up columns, two spaces apart; those in `left` start together, the others end together."""
+    count = len(cells[0])
+    starts = {place % count for place in left}
+    widths = [max(_width(row[place]) for row in cells) for place in range(count)]
+    lines = []
+    for row in cells:
+        padded = []
+        for place, cell in enumerate(row):
+            space = " " * (widths[place] - _width(cell))
+            padded.append(cell + space if place in starts else space + cell)
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def _shown(name: str, longest: int) -> str:
+    """Return a name without what could disturb a terminal, cut where it is too long (0: not cut)."""
+    clean = "".join(each if each.isprintable() else "?" for each in name)
+    return f"{clean[: longest - 3]}..." if longest and len(clean) > longest else clean
+
+
+def _signed(share: float | None) -> str:
+    points = round(100 * (share or 0), 1)
+    return f"{points:+.1f}" if points else "0.0"
+
+
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _markdown_table(cells: Cells) -> str:
+    header, *rows = [[_escaped(cell) for cell in row] for row in cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+
+
+def _escaped(text: str) -> str:
+    clean = "".join(each if each.isprintable() else " " for each in text)
+    return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _figures_for_csv(row: ObjectiveRow, differences: Sequence[Difference]) -> dict[str, Any]:
+    own = {each.metric: each for each in differences if each.objective == row.objective}
+    content = asdict(row)
+    for metric in dict.fromkeys(each.metric for each in differences):
+        for key in ("mean", "low", "high", "p", "holm_p", "outcome"):
+            content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if metric in own else None
+    return content
+
+
+def _class_for_csv(row: ClassRow) -> dict[str, Any]:
+    return {
+        **{key: getattr(row, key) for key in ("name", "group", "train_count", "test_count")},
+        **{f"recall {name}": value for name, value in row.recall.items()},
+        **{f"difference {name}": value for name, value in row.difference.items()},
+        "won": " ".join(row.won),
+        "paid": " ".join(row.paid),
+    }
+
+
+def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,1 @@
+"""Many runs: jobs, the engines that run them, their locks and progress."""

@@ -1,0 +1,273 @@
+"""A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its content."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.core.spec import parse
+from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.data.imbalance import Imbalance
+from evenhand.data.sources import load_source
+from evenhand.experiments.grid.locks import is_locked
+from evenhand.models.build import NAMES, build_model
+from evenhand.models.from_timm import PREFIX
+from evenhand.runs.config import Config, validate
+from evenhand.training.objectives import build_objective
+from evenhand.training.run import RunFolder
+
+ALIASES = {"erm": "ce"}
+DEFAULTS = {"focal": {"gamma": "2"}, "cce": {"gamma": "-1"}, "cot": {"forwards": "2"}}
+"""What an objective does without being told; a test holds this against `build_objective`."""
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid."""
+
+    config: Config
+    folder: Path
+    """Named by the content of the config."""
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that works on the run. It lies beside the runs: a run begins in an empty folder."""
+        return self._beside("lock")
+
+    @property
+    def failure(self) -> Path:
+        """Why the last attempt failed; no file if it did not."""
+        return self._beside("failure.json")
+
+    @property
+    def log(self) -> Path:
+        """What the run's processes printed."""
+        return self._beside("log")
+
+    def _beside(self, ending: str) -> Path:
+        return self.folder.parent / ".grid" / f"{self.folder.name}.{ending}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that could not be finished."""
+
+    job: Job
+    reason: str
+    """One sentence."""
+
+
+class Status(str, Enum):
+    """How far a run is."""
+
+    DONE = "done"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    MISSING = "missing"
+
+
+def status(job: Job) -> Status:
+    """Look on disk how far a run is; it is running while a living process holds its lock."""
+    if RunFolder(job.folder).finished:
+        return Status.DONE
+    if is_locked(job.lock):
+        return Status.RUNNING
+    if job.failure.is_file():
+        return Status.FAILED
+    return Status.INTERRUPTED if (job.folder / "config.yaml").is_file() else Status.MISSING
+
+
+def write_failure(failure: Failure, trace: str = "") -> None:
+    """Keep why a run failed, until it is tried again."""
+    content = {"reason": failure.reason, "traceback": trace}
+    with replacing(failure.job.failure) as temporary:
+        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", "utf-8")
+
+
+def read_failure(job: Job) -> Failure | None:
+    """Return why the last attempt at a run failed, or None."""
+    try:
+        return Failure(job, str(json.loads(job.failure.read_text("utf-8"))["reason"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError):
+        return Failure(job, f"It failed, but {job.failure} cannot be read.")
+
+
+def make_grid(
+    root: Path | str,
+    base: Config,
+    *,
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    imbalances: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    sources: Sequence[str] | None = None,
+) -> list[Job]:
+    """Cross all entries; the runs of a seed stand together, so that what is done first can be compared.
+
+    Args:
+        root: the folder of the run folders.
+        base: everything that the runs share; its own imbalance, network and source where none are given.
+        objectives: specs, such as `ce` and `cce:gamma=-2`.
+        seeds: 0 or more each.
+        imbalances: specs, such as `exp:100` and `none`.
+        models: names of networks.
+        sources: data sets, folders, `.csv` or `.npz` files.
+
+    Raises:
+        EvenhandError: one sentence about the first entry that is unknown, missing or given twice.
+
+    Example:
+        >>> from evenhand.experiments.grid.jobs import make_grid
+        >>> from evenhand.runs.config import Config
+        >>> jobs = make_grid("runs", Config(), objectives=["erm", "cce:gamma=-1"], seeds=range(3))
+        >>> [(job.config.seed, job.config.objective) for job in jobs]
+        [(0, 'ce'), (0, 'cce'), (1, 'ce'), (1, 'cce'), (2, 'ce'), (2, 'cce')]
+    """
+    if base.compute.devices not in ("auto", 1) or base.compute.nodes != 1:
+        asked = f"{base.compute.nodes} x {base.compute.devices}"
+        raise EvenhandError(f"Each run of a grid takes one device; leave compute.devices and nodes, got {asked}.")
+    chosen = (
+        _distinct("source", [base.data.source] if sources is None else sources, _known_source),
+        _distinct("imbalance", [base.data.imbalance] if imbalances is None else imbalances, _canonical_imbalance),
+        _distinct("network", [base.model.name] if models is None else models, _known_model),
+        _distinct("seed", seeds, lambda seed: seed),
+        _distinct("objective", objectives, canonical_objective),
+    )
+    content = base.model_dump()
+    jobs = []
+    for source in chosen[0]:
+        for imbalance in chosen[1]:
+            for model in chosen[2]:
+                for seed in chosen[3]:
+                    for objective in chosen[4]:
+                        content["data"] |= {"source": source, "imbalance": imbalance}
+                        content["model"] |= {"name": model}
+                        config = validate(content | {"seed": seed, "objective": objective})
+                        jobs.append(Job(config, Path(root) / run_name(config)))
+    return jobs
+
+
+def run_name(config: Config) -> str:
+    """Name a run: readable parts, and 10 hex digits of a hash of everything that changes what the run means.
+
+    Where data lie and what computes does not enter, apart from the precision.
+
+    Example:
+        >>> from evenhand.experiments.grid.jobs import run_name
+        >>> from evenhand.runs.config import make_config
+        >>> run_name(make_config(objective="cce:gamma=-2", data__imbalance="exp:20"))
+        'digits_exp-20_resnet8_cce-gamma-2_seed0-...'
+    """
+    objective, source = canonical_objective(config.objective), canonical_source(config.data.source)
+    content = config.model_dump(mode="json")
+    content["objective"] = objective
+    content["data"]["source"] = source
+    del content["data"]["root"]
+    content["compute"] = {"precision": config.compute.precision}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+    parts = [
+        source if is_benchmark(source) else Path(source).stem,
+        config.data.imbalance,
+        config.model.name,
+        objective,
+    ]
+    names = [readable(part) for part in parts if part != "none"]
+    return "_".join([*names, f"seed{config.seed}-{digest}"])
+
+
+def canonical_objective(spec: str) -> str:
+    """Return the one spelling of an objective: no alias, no option that changes nothing, options in order.
+
+    Example:
+        >>> from evenhand.experiments.grid.jobs import canonical_objective
+        >>> [canonical_objective(spec) for spec in ("erm", "cce:gamma=-1.0", "focal:gamma=1:alpha=.25")]
+        ['ce', 'cce', 'focal:alpha=0.25:gamma=1']
+    """
+    build_objective(spec, num_classes=2)
+    texts = []
+    for part in parse(spec):
+        name = ALIASES.get(part.name, part.name)
+        options = {key: _canonical_number(value) for key, value in sorted(part.options.items())}
+        told = [f"{key}={value}" for key, value in options.items() if DEFAULTS.get(name, {}).get(key) != value]
+        texts.append(":".join([name, *told]))
+    return "+".join(texts)
+
+
+def canonical_source(source: str) -> str:
+    """Return the one spelling of a source: the options of a data set in order, or the whole path."""
+    if not is_benchmark(source):
+        return str(Path(os.path.expanduser(source)).resolve()) if source.strip() else source
+    part, *others = parse(source)
+    if others or part.value is not None:  # wrong, which is told where it is read
+        return source
+    return ":".join([part.name, *(f"{key}={value}" for key, value in sorted(part.options.items()))])
+
+
+def is_benchmark(source: str) -> bool:
+    """Return whether a source is a known data set, not a path."""
+    return source.split(":")[0] in BENCHMARKS
+
+
+def _canonical_imbalance(text: str) -> str:
+    return str(Imbalance.parse(text))
+
+
+def _canonical_number(text: str) -> str:
+    try:
+        return repr(float(text) + 0.0).removesuffix(".0")  # -0 becomes 0
+    except ValueError:
+        return text
+
+
+def _known_model(name: str) -> str:
+    """Refuse an unknown network without building one."""
+    if name.startswith(PREFIX):
+        if find_spec("timm") is None:
+            raise EvenhandError("Networks of timm need one more package: pip install 'evenhand[timm]'.")
+    elif name not in NAMES:
+        build_model(name, num_classes=2)  # says what is wrong and what is near
+    return name
+
+
+def _known_source(source: str) -> str:
+    """Refuse what cannot be there; reading the data is left to the runs."""
+    if is_benchmark(source):
+        part, *others = parse(source)
+        known = not others and part.value is None and set(part.options) <= set(BENCHMARKS[part.name].options)
+    else:
+        known = bool(source.strip()) and os.path.exists(os.path.expanduser(source))
+    if not known:
+        load_source(source, download=False)  # says what is wrong
+    return canonical_source(source)
+
+
+def _distinct(what: str, given: Sequence[Entry], canonical: Callable[[Entry], Any]) -> list[Any]:
+    """Return the one spelling of each entry; none at all, or one of them twice, is refused."""
+    if not given:
+        raise EvenhandError(f"A grid needs at least one {what}, got none.")
+    seen: dict[Hashable, Entry] = {}
+    for entry in given:
+        value = canonical(entry)
+        if value in seen:
+            same = "" if seen[value] == entry else f", first as {seen[value]!r}"
+            raise EvenhandError(f"The {what} {entry!r} is given twice{same}; leave one out.")
+        seen[value] = entry
+    return list(seen)
+
+
+def readable(text: str) -> str:
+    """Make a short text that is safe as a part of a file's name anywhere."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:40].strip("-.") or "data"

@@ -1,0 +1,310 @@
+"""A grid on one machine: each run in a process of its own, so many at once, continued where they stopped."""
+
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid.jobs import Failure, Job, write_failure
+from evenhand.experiments.grid.locks import is_locked
+from evenhand.experiments.grid.one_run import End, do_run
+from evenhand.experiments.grid.progress import GridCallback
+from evenhand.training.run import RunFolder
+from evenhand.training.trainer import Callback, EpochRow
+
+MOST_WORKERS = 8
+"""Unless more are asked for: each holds the data in memory."""
+POLL = 0.5
+"""Seconds between two looks at runs that another process works on."""
+PATIENCE = 10.0
+"""Seconds that a worker has to end when it is asked to."""
+
+
+def run_jobs(
+    jobs: Sequence[Job], *, workers: int | None = None, command: str = "", callback: GridCallback | None = None
+) -> list[Failure]:
+    """Finish all runs of a grid, several at once, each in a process of its own.
+
+    Finished runs are not touched, interrupted ones continue, and those that failed before are tried again. Several
+    grids may share a folder, at the same time too: no run is done twice. Workers end with this process, however it
+    ends. On KeyboardInterrupt, and on SIGTERM, which becomes one, they are stopped first; calling again continues.
+
+    With the `spawn` start method, and in a script, the call has to stand behind `if __name__ == "__main__":`.
+
+    Args:
+        jobs: the runs.
+        workers: how many at once; None: one for each GPU, else one for each processor, at most 8. They share the
+            processors' threads evenly.
+        command: what was typed, kept on top of each config.
+        callback: who looks on.
+
+    Returns:
+        The runs that could not be finished, each with its reason in one sentence.
+
+    Example:
+        >>> import tempfile
+        >>> from evenhand.experiments.grid.jobs import make_grid
+        >>> from evenhand.experiments.grid.local import run_jobs
+        >>> from evenhand.runs.config import make_config
+        >>> jobs = make_grid(tempfile.mkdtemp(), make_config(epochs=1), objectives=["ce", "cce"], seeds=[0])
+        >>> run_jobs(jobs)
+        []
+        >>> (jobs[0].folder / "summary.json").exists()
+        True
+    """
+    if workers is not None and workers < 1:
+        raise EvenhandError(f"At least 1 run has to go on at a time, got {workers}.")
+    crew = _Crew(jobs, workers or default_workers(jobs), command, callback or GridCallback())
+    with sigterm_interrupts():
+        try:
+            crew.run()
+        finally:
+            crew.stop()
+    return crew.failures
+
+
+def default_workers(jobs: Sequence[Job]) -> int:
+    """Return how many runs go on at once where nobody says."""
+    devices = count_gpus(jobs) or (1 if torch.backends.mps.is_available() else count_processors())
+    return max(1, min(devices, len(jobs), MOST_WORKERS))
+
+
+def count_gpus(jobs: Sequence[Job]) -> int:
+    """Return how many GPUs these runs could use."""
+    wanted = any(job.config.compute.accelerator != "cpu" for job in jobs)
+    return torch.cuda.device_count() if wanted else 0
+
+
+def count_processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass
+class _Worker:
+    """One attempt at a run, as its parent sees it."""
+
+    job: Job
+    slot: int
+    process: Any
+    connection: Connection
+    end: End | None = None
+
+    def messages(self) -> Iterator[Any]:
+        """Yield what it sent since the last look."""
+        try:
+            while self.connection.poll():
+                yield self.connection.recv()
+        except (EOFError, OSError):  # it ended, perhaps in the middle of a word
+            return
+
+
+class _Crew:
+    """The workers of one grid on this machine."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int, command: str, callback: GridCallback) -> None:
+        distinct = {job.folder: job for job in jobs}
+        self.pending = deque(job for job in distinct.values() if not RunFolder(job.folder).finished)
+        self.held: list[Job] = []
+        self.active: list[_Worker] = []
+        # Counted over finished runs too: a continued run then has the threads it began with, and ends the same.
+        workers = max(1, min(workers, len(distinct)))
+        self.slots = list(range(workers - 1, -1, -1))
+        self.losses: Counter[Path] = Counter()
+        self.failures: list[Failure] = []
+        self.command, self.callback = command, callback
+        self.threads = _threads(workers)
+        self.gpus = _visible_gpus(count_gpus(jobs))
+        self.context = _context()
+
+    def run(self) -> None:
+        """Work until nothing is left to do."""
+        while self.pending or self.held or self.active:
+            self._recall()
+            while self.pending and self.slots:
+                self._start(self.pending.popleft())
+            self._listen()
+
+    def stop(self) -> None:
+        """End all workers, gently if they let us."""
+        self.active = [worker for worker in self.active if worker.process.pid is not None]
+        for worker in self.active:
+            worker.process.terminate()
+        deadline = time.monotonic() + PATIENCE
+        for worker in self.active:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.connection.close()
+        self.active.clear()
+
+    def _recall(self) -> None:
+        """Take up runs that another process worked on, once it does so no longer."""
+        for job in [job for job in self.held if not is_locked(job.lock)]:
+            self.held.remove(job)
+            if RunFolder(job.folder).finished:
+                self.callback.done(job)
+            else:
+                self.pending.append(job)
+
+    def _start(self, job: Job) -> None:
+        slot = self.slots.pop()
+        environment = dict(os.environ)
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
+        ours, theirs = self.context.Pipe(duplex=False)
+        arguments = (job, self.command, self.threads, environment, theirs)
+        process = self.context.Process(target=_work, args=arguments, name=job.folder.name)
+        self.active.append(_Worker(job, slot, process, ours))  # first, so that an interrupt finds it
+        process.start()
+        theirs.close()
+        self.callback.started(job)
+
+    def _listen(self) -> None:
+        """Hear the workers until one of them says something, or it is time to look at others' runs again."""
+        if not self.active:
+            time.sleep(POLL)
+            return
+        heard = [each for worker in self.active for each in (worker.connection, worker.process.sentinel)]
+        wait(heard, POLL if self.held else None)
+        for worker in list(self.active):
+            ended = not worker.process.is_alive()  # before the last look, so that its last word is not missed
+            for message in worker.messages():
+                if isinstance(message, End):
+                    worker.end = message
+                else:
+                    self.callback.progress(worker.job, message)
+            if ended:
+                self._settle(worker)
+
+    def _settle(self, worker: _Worker) -> None:
+        job, end = worker.job, worker.end
+        worker.process.join()
+        worker.connection.close()
+        self.active.remove(worker)
+        self.slots.append(worker.slot)
+        if end is None:
+            self._lose(job, worker.process.exitcode)
+        elif end.kind == "busy":
+            self.held.append(job)
+            self.callback.waiting(job)
+        elif end.kind == "done":
+            self.callback.done(job)
+        else:
+            self._fail(Failure(job, end.reason))
+
+    def _lose(self, job: Job, code: int) -> None:
+        """Continue a run whose process ended without a word, once."""
+        self.losses[job.folder] += 1
+        if self.losses[job.folder] == 1:
+            self.pending.appendleft(job)
+            return
+        how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        hint = "; if memory ran out, let fewer runs go on at once" if code == -9 else f"; {job.log} may say more"
+        failure = Failure(job, f"Its process {how} twice{hint}.")
+        with contextlib.suppress(EvenhandError):
+            write_failure(failure)
+        self._fail(failure)
+
+    def _fail(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self.callback.failed(failure)
+
+
+def _work(job: Job, command: str, threads: int, environment: Mapping[str, str], connection: Connection) -> None:
+    """Do one run in a new process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.update(environment)  # a fork server has that of the time when it was started
+    with contextlib.suppress(OSError):
+        _print_into(job.log)
+    torch.set_num_threads(threads)
+    connection.send(do_run(job, command=command, callback=_Told(connection)))
+
+
+class _Told(Callback):
+    """Tells the parent."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def epoch(self, row: EpochRow) -> None:
+        self.connection.send(row)
+
+
+def _end_with_parent() -> None:
+    """Nobody would stop a run whose grid was killed, and its lock would keep the next one waiting."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _print_into(path: Path) -> None:
+    """Keep bars and warnings of many processes out of one terminal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    faulthandler.enable()
+
+
+def _context() -> Any:
+    """Return how processes are made: from a server that has imported torch once, where there is such a thing."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _threads(workers: int) -> int:
+    """Return how many threads each worker computes with."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    share = max(1, count_processors() // workers)
+    return min(share, int(given)) if given.isdecimal() and int(given) else share
+
+
+def _visible_gpus(count: int) -> list[str]:
+    listed = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return (listed or [str(number) for number in range(count)])[:count]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Make SIGTERM a KeyboardInterrupt, unless the caller has its own way with it or this is no main thread."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours:
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,87 @@
+"""One run of a grid: begun or continued by one process at a time, its failure written down."""
+
+import contextlib
+import hashlib
+import traceback
+from dataclasses import dataclass
+from typing import Literal
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid.jobs import Failure, Job, run_name, write_failure
+from evenhand.experiments.grid.locks import Lock, take_lock, wait_for_lock
+from evenhand.runs.config import save_config
+from evenhand.training.run import RunFolder, resume_run, train_run
+from evenhand.training.trainer import Callback, EpochRow
+
+
+@dataclass(frozen=True)
+class End:
+    """How one attempt at a run ended; `busy`: another process works on it."""
+
+    kind: Literal["done", "failed", "busy"]
+    reason: str = ""
+
+
+def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> End:
+    """Begin or continue a run in this process, unless another process is at it; a failure is written down."""
+    try:
+        lock = take_lock(job.lock)
+    except EvenhandError as error:
+        return End("failed", str(error))
+    if lock is None:
+        return End("busy")
+    with lock:
+        if RunFolder(job.folder).finished:
+            return End("done")
+        try:
+            job.failure.unlink(missing_ok=True)
+            with _data_lock(job) as data:
+                _begin_or_continue(job, command, _Begun(callback or Callback(), data))
+            return End("done")
+        except EvenhandError as error:
+            reason, trace = str(error), ""
+        except Exception as error:  # whatever it was, the other runs go on
+            said = " ".join(str(error).split())[:500] or "no more is known"
+            reason, trace = f"{type(error).__name__}: {said}", traceback.format_exc()
+        with contextlib.suppress(EvenhandError):  # on a full disk the reason is told all the same
+            write_failure(Failure(job, reason), trace)
+        return End("failed", reason)
+
+
+def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
+    path = job.folder / "config.yaml"
+    if not path.is_file():
+        for left_over in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
+            left_over.unlink(missing_ok=True)
+        train_run(job.config, job.folder, command=command, callback=callback)
+        return
+    begun = RunFolder(job.folder).config()
+    if run_name(begun) != run_name(job.config):
+        raise EvenhandError(f"{path} was changed after the run began; remove {job.folder} to start it anew.")
+    if begun != job.config:
+        save_config(job.config, path, command)  # the data lie elsewhere now, or other devices compute
+    resume_run(job.folder, callback=callback)
+
+
+def _data_lock(job: Job) -> Lock:
+    """Wait until no other run of this grid is loading the same data, so that they are fetched and decoded once."""
+    data = job.config.data
+    digest = hashlib.sha256(repr((data.source, data.root, data.image_size)).encode()).hexdigest()[:10]
+    return wait_for_lock(job.lock.parent / f"data-{digest}.lock")
+
+
+class _Begun(Callback):
+    """Passes on what it is told, and lets others load the data once the first step is taken."""
+
+    def __init__(self, callback: Callback, data: Lock) -> None:
+        self.callback, self.data = callback, data
+
+    def step(self, epoch: int, done: int, total: int) -> None:
+        self.callback.step(epoch, done, total)
+
+    def epoch(self, row: EpochRow) -> None:
+        self.callback.epoch(row)
+
+    def stopped(self) -> bool:
+        self.data.release()
+        return self.callback.stopped()

@@ -1,0 +1,50 @@
+"""Whether a source of pictures is still what finished runs were trained on."""
+
+import json
+from collections.abc import Sequence
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.data.splits import drop_small_classes
+from evenhand.data.table import SampleTable
+from evenhand.experiments.grid.jobs import Job, is_benchmark
+from evenhand.training.run import RunFolder
+from evenhand.training.setup import split
+
+
+def refuse_changed_source(jobs: Sequence[Job]) -> None:
+    """Refuse to add runs to finished ones whose pictures are no longer the same, before hours are spent on them.
+
+    Names and labels are compared, not pixels. The data sets of the paper do not change and are not looked at.
+
+    Args:
+        jobs: a grid; nothing is read if none of its runs is finished.
+
+    Raises:
+        EvenhandError: pictures came, went or changed their class since.
+    """
+    finished: dict[str, list[Job]] = {}
+    for job in jobs:
+        if not is_benchmark(job.config.data.source) and RunFolder(job.folder).finished:
+            finished.setdefault(job.config.data.source, []).append(job)
+    for source, done in finished.items():
+        first = done[0]  # the others were compared with it when they were added
+        if not _is_as_trained(first, load_source(source)):
+            runs, what = f"{first.folder} was", "that folder"
+            if len(done) > 1:
+                runs, what = f"{first.folder} and {len(done) - 1} more were", "those folders"
+            raise EvenhandError(f"{source} has changed since {runs} trained; use another --out, or remove {what}.")
+
+
+def _is_as_trained(job: Job, table: SampleTable) -> bool:
+    try:
+        content = json.loads((job.folder / "splits.json").read_text())
+        before = [[str(each) for each in content[name]] for name in ("train", "val", "test")]
+    except (OSError, ValueError, LookupError, TypeError):
+        return True  # nothing to tell by
+    if job.config.data.skip_bad:  # which pictures were left out is not known without reading all of them
+        return {each for ids in before for each in ids} <= set(table.ids.tolist())
+    if job.config.data.drop_small:
+        table = drop_small_classes(table)
+    now = split(job.config, table)
+    return before == [table.ids[rows].tolist() for rows in (now.train, now.val, now.test)]

@@ -1,0 +1,343 @@
+"""The claims of the paper's text against our own finished runs."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
+from evenhand.experiments.grid.jobs import canonical_objective, canonical_source
+from evenhand.metrics.paired import LEVEL, PairedDifference, balanced_resolution, holm, paired_difference
+from evenhand.paper.planning import objective_of
+from evenhand.paper.published import imbalance_words
+from evenhand.paper.speed import PAPER
+from evenhand.runs.config import Config
+from evenhand.runs.history import read_history
+from evenhand.training.run import RunFolder
+
+State = Literal["holds", "does not hold", "cannot tell"]
+FOUR = {method: canonical_objective(objective_of(method)) for method in ("ERM", "FL", "COT", "CCE")}
+CLUSTERS = ("T-shirt/top", "Pullover", "Dress", "Coat", "Shirt")
+GAIN = 11.02
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What some runs say about a claim."""
+
+    where: str
+    state: State
+    says: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Finished runs that differ in objective and seed only."""
+
+    config: Config
+    """Of one of them."""
+    runs: dict[str, dict[int, RunFolder]]
+    """By objective and seed."""
+
+    @property
+    def where(self) -> str:
+        """Say which runs."""
+        data = self.config.data
+        part = f", {data.fraction:g} of the images" if data.fraction < 1 else ""
+        words = imbalance_words(data.imbalance)
+        return f"{data.source} {words}, {self.config.model.name}, {self.config.epochs} epochs{part}"
+
+    def compare(self, one: str, other: str, measure: Callable[[RunFolder], float]) -> PairedDifference | None:
+        """Return how much larger a measure is with one objective than with the other; None without common seeds."""
+        common = sorted(set(self.runs.get(one, {})) & set(self.runs.get(other, {})))
+        if not common:
+            return None
+        ours, theirs = ([measure(self.runs[each][seed]) for seed in common] for each in (one, other))
+        resolution = _one_image(self.runs[one][common[0]]) if measure is _score else 0.0
+        return paired_difference(ours, theirs, resolution=resolution)
+
+
+def find_groups(root: Path) -> list[Group]:
+    """Read all finished runs under a folder, and sort them into groups that can be compared."""
+    groups: dict[str, Group] = {}
+    for path in sorted(root.glob("*/summary.json")):
+        run = RunFolder(path.parent)
+        config = run.config()
+        shared = config.model_dump(mode="json", exclude={"objective", "seed", "track_test"})
+        shared["data"] |= {"root": None, "source": canonical_source(config.data.source)}
+        shared["compute"] = config.compute.precision
+        group = groups.setdefault(json.dumps(shared, sort_keys=True), Group(config, {}))
+        group.runs.setdefault(canonical_objective(config.objective), {})[config.seed] = run
+    return list(groups.values())
+
+
+def find_evidence(root: Path, speed: Path) -> dict[str, list[Finding]]:
+    """Judge every claim by the finished runs; an empty list where there are none for it.
+
+    Args:
+        root: the folder of the run folders.
+        speed: the `table.json` of the study `speed`, which may be missing.
+    """
+    groups = find_groups(root)
+    judges: dict[str, Callable[[Group], Finding | None]] = {
+        "cce-best": _cce_best,
+        "cot-over-erm": _cot_over_erm,
+        "resnet101": _gain,
+        "gamma-best": _gamma_best,
+        "gamma-falls": _gamma_falls,
+        "every-class": _every_class,
+        "clusters": _clusters,
+        "fewer-epochs": _fewer_epochs,
+    }
+    found = {name: [each for each in map(judge, groups) if each] for name, judge in judges.items()}
+    return found | {"faster": list(_faster(speed))}
+
+
+def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal["not run yet"]:
+    """Join findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
+
+    Args:
+        findings: of one claim.
+        exceptions: in so many places it may fail and still hold, if it holds in more than those.
+    """
+    states = [finding.state for finding in findings]
+    if not states:
+        return "not run yet"
+    if states.count("does not hold") > exceptions:
+        return "does not hold"
+    held = states.count("holds")
+    others = len(states) - held
+    return "holds" if others <= exceptions and others < held else "cannot tell"
+
+
+def difference_words(difference: PairedDifference, unit: str = " points", digits: int = 2) -> str:
+    """Write a difference with its interval and number of seeds.
+
+    Example:
+        >>> from evenhand.paper.evidence import difference_words
+        >>> from evenhand.metrics.paired import paired_difference
+        >>> difference_words(paired_difference([82.0, 83.0, 81.1], [80.0, 81.0, 79.0]))
+        '+2.03 [1.89, 2.18] points, n=3'
+    """
+    ends = "" if difference.low is None else f" [{difference.low:.{digits}f}, {difference.high:.{digits}f}]"
+    return f"{difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
+
+
+def _score(run: RunFolder) -> float:
+    return 100 * float(run.summary()["balanced_accuracy"])
+
+
+def _one_image(run: RunFolder) -> float:
+    """Return what one test image changes in a score; other measures are whole images, or no shares of any."""
+    return 100 * balanced_resolution(int(row["test_count"]) for row in run.summary()["per_class"])
+
+
+def _plain_accuracy(run: RunFolder) -> float:
+    return 100 * float(run.summary()["accuracy"])
+
+
+def _clear(p: float | None) -> bool:
+    return p is not None and p < LEVEL
+
+
+def _direction(difference: PairedDifference) -> State:
+    if not _clear(difference.p):
+        return "cannot tell"
+    return "holds" if difference.mean > 0 else "does not hold"
+
+
+def _ahead(group: Group, one: str, others: Mapping[str, str]) -> Finding | None:
+    """Judge whether one objective is ahead of all others, with Holm's correction for their number."""
+    found = {name: group.compare(one, objective, _score) for name, objective in others.items()}
+    known = {name: each for name, each in found.items() if each is not None}
+    if not known:
+        return None
+    corrected = dict(zip(known, holm([each.p for each in known.values()]), strict=True))
+    behind = [name for name, each in known.items() if each.mean < 0 and _clear(corrected[name])]
+    sure = all(each.mean > 0 and _clear(corrected[name]) for name, each in known.items())
+    state: State = "does not hold" if behind else "holds" if sure else "cannot tell"
+    return Finding(
+        group.where, state, "; ".join(f"{difference_words(each)} over {name}" for name, each in known.items())
+    )
+
+
+def _cce_best(group: Group) -> Finding | None:
+    rivals = {name: objective for name, objective in FOUR.items() if name != "CCE"}
+    if not all(group.runs.get(objective) for objective in FOUR.values()):
+        return None
+    return _ahead(group, FOUR["CCE"], rivals)
+
+
+def _cot_over_erm(group: Group) -> Finding | None:
+    return _ahead(group, FOUR["COT"], {"ERM": FOUR["ERM"]})
+
+
+def _gain(group: Group) -> Finding | None:
+    """Judge the gain on the paper's random split; the network that a small study trains instead is shown only."""
+    config = group.config
+    if canonical_source(config.data.source) != "road-marking" or config.model.name not in ("resnet101", "resnet8"):
+        return None
+    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _plain_accuracy)
+    if difference is None:
+        return None
+    state: State = "cannot tell"
+    says = f"accuracy {difference_words(difference)}"
+    if config.model.name != "resnet101":
+        says += f"; {config.model.name} stands in here, which decides nothing about ResNet-101"
+    elif difference.low is not None and difference.high is not None:
+        state = "does not hold" if difference.high < GAIN else "holds" if difference.low > 0 else "cannot tell"
+    return Finding(group.where, state, says)
+
+
+def _gammas(group: Group) -> dict[float, str]:
+    """Return the objectives of a group by gamma, those below 0 only: the claims are about these."""
+    gammas = {}
+    for objective in group.runs:
+        name, _, option = objective.partition(":gamma=")
+        if name == "cce" and option != "released":
+            gammas[float(option or -1)] = objective
+    return {gamma: gammas[gamma] for gamma in sorted(gammas, reverse=True) if gamma < 0}
+
+
+def _gamma_best(group: Group) -> Finding | None:
+    gammas = _gammas(group)
+    if -1 not in gammas or len(gammas) < 3:
+        return None
+    return _ahead(group, gammas[-1], {f"gamma={gamma:g}": each for gamma, each in gammas.items() if gamma != -1})
+
+
+def _gamma_falls(group: Group) -> Finding | None:
+    gammas = _gammas(group)
+    steps = {
+        f"{one:g} to {other:g}": group.compare(gammas[other], gammas[one], _score) for one, other in pairwise(gammas)
+    }
+    known = {name: each for name, each in steps.items() if each is not None}
+    if len(known) < 2:
+        return None
+    corrected = holm([each.p for each in known.values()])
+    rises = [each.mean > 0 and _clear(p) for each, p in zip(known.values(), corrected, strict=True)]
+    falls = [each.mean < 0 and _clear(p) for each, p in zip(known.values(), corrected, strict=True)]
+    state: State = "does not hold" if any(rises) else "holds" if all(falls) else "cannot tell"
+    return Finding(group.where, state, "; ".join(f"{name}: {difference_words(each)}" for name, each in known.items()))
+
+
+def _every_class(group: Group) -> Finding | None:
+    if not group.config.data.imbalance.startswith("exp:"):
+        return None
+    total = group.compare(FOUR["CCE"], FOUR["ERM"], _score)
+    if total is None:
+        return None
+    some_run = next(iter(group.runs[FOUR["CCE"]].values()))
+    names = [row["name"] for row in some_run.summary()["per_class"] if row["recall"] is not None]
+    found = {name: group.compare(FOUR["CCE"], FOUR["ERM"], partial(_recall, name)) for name in names}
+    known = {name: each for name, each in found.items() if each is not None}
+    corrected = dict(zip(known, holm([each.p for each in known.values()]), strict=True))
+    lower = sorted((name for name, each in known.items() if each.mean < 0), key=lambda name: known[name].mean)
+    clearly = [name for name in lower if _clear(corrected[name])]
+    gained = sum(each.mean > 0 for each in known.values())
+    all_gain = gained == len(known) and _clear(total.p)
+    state: State = "does not hold" if clearly else "holds" if all_gain else "cannot tell"
+    says = f"{gained} of {len(known)} classes gain on average"
+    if lower:
+        says += f", {len(lower)} lose ({len(clearly)} beyond noise), most of all {some(lower, 3)}"
+    return Finding(group.where, state, f"{says}; balanced accuracy {difference_words(total)}")
+
+
+def _recall(name: str, run: RunFolder) -> float:
+    return next(100 * float(row["recall"]) for row in run.summary()["per_class"] if row["name"] == name)
+
+
+def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classes: Sequence[int]) -> float:
+    """Return how far classes lie apart in feature space: mean distance of their centres over their mean radius.
+
+    The radius of a class is the root of the mean squared distance of its images to its centre, so that the number does
+    not change if all features are scaled.
+
+    Args:
+        features: (N, F).
+        targets: (N,).
+        classes: which classes.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.paper.evidence import separation
+        >>> features = np.array([[-1.0, 0], [1, 0], [9, 0], [11, 0]])
+        >>> separation(features, np.array([0, 0, 1, 1]), [0, 1])
+        10.0
+    """
+    members = [features[targets == k] for k in classes]
+    centres = [own.mean(axis=0) for own in members]
+    radii = [math.sqrt(float(((own - own.mean(axis=0)) ** 2).sum(axis=1).mean())) for own in members]
+    distances = [float(np.linalg.norm(one - other)) for one, other in combinations(centres, 2)]
+    return float(np.mean(distances) / np.mean(radii))
+
+
+def _clusters(group: Group) -> Finding | None:
+    data = group.config.data
+    if canonical_source(data.source) != "fashion-mnist" or data.imbalance != "exp:10":
+        return None
+    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _cluster_separation)
+    if difference is None:
+        return None
+    says = f"distance of class centres over class radius {difference_words(difference, unit='')}"
+    return Finding(group.where, _direction(difference), says)
+
+
+def _cluster_separation(run: RunFolder) -> float:
+    names = [row["name"] for row in run.summary()["per_class"]]
+    path = run.path / "features.npz"
+    try:
+        with np.load(path) as content:
+            features, targets = content["features"].astype(np.float64), content["targets"]
+    except (OSError, ValueError, KeyError) as error:
+        raise EvenhandError(f"Cannot read {path} ({error}); remove {run.path} to run it again.") from error
+    return separation(features, targets, [names.index(name) for name in CLUSTERS])
+
+
+def _fewer_epochs(group: Group) -> Finding | None:
+    """Count epochs until each first reaches an error that both reach: the larger of their errors at the end."""
+    if canonical_source(group.config.data.source).split(":")[0] != "road-marking":
+        return None
+    runs = {name: group.runs.get(FOUR[name], {}) for name in ("CCE", "ERM")}
+    curves = {name: {seed: _errors(run) for seed, run in own.items()} for name, own in runs.items()}
+    common = sorted(seed for seed in curves["CCE"] if curves["CCE"][seed] and curves["ERM"].get(seed))
+    if not common:
+        return None
+    needed: dict[str, list[float]] = {"CCE": [], "ERM": []}
+    for seed in common:
+        goal = max(curves[name][seed][-1] for name in needed)
+        for name, own in needed.items():
+            own.append(1 + next(k for k, error in enumerate(curves[name][seed]) if error <= goal))
+    difference = paired_difference(needed["ERM"], needed["CCE"])
+    says = f"ERM needs {difference_words(difference, unit=' epochs', digits=1)} more than CCE for an error both reach"
+    return Finding(group.where, _direction(difference), says)
+
+
+def _errors(run: RunFolder) -> list[float]:
+    rows = read_history(run.path / "history.csv")
+    return [1 - row["test_accuracy"] for row in rows if "test_accuracy" in row]
+
+
+def _faster(path: Path) -> Iterator[Finding]:
+    """The paper's factor holds if it lies between our two forms of COT, or within a tenth of one of them."""
+    try:
+        settings = json.loads(path.read_text("utf-8"))["settings"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError) as error:
+        raise EvenhandError(f"Cannot read {path} ({error}); make it again with evenhand reproduce speed.") from error
+    for each in settings:
+        one, two = (each["ratios"][name]["median"] for name in ("cot:forwards=1", "cot"))
+        holds = min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1
+        where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
+        forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
+        says = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
+        yield Finding(where, "holds" if holds else "does not hold", says)

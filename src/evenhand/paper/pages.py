@@ -1,0 +1,235 @@
+"""A reproduction on paper: `table.json`, `table.csv` and `table.md`."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evenhand.core.files import replacing
+from evenhand.experiments.comparison.verdict import in_points
+from evenhand.metrics.paired import PairedDifference
+from evenhand.paper.ordering import Ordering, noise_words
+from evenhand.paper.published import published_tables
+from evenhand.paper.reproducing import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
+
+
+def write_reproduction(result: Reproduction, folder: Path) -> list[Path]:
+    """Write the three files into a folder; return their paths."""
+    return write_pages(folder, to_json(result), csv_rows(result), to_markdown(result))
+
+
+def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, Any]], page: str) -> list[Path]:
+    """Write `table.json`, `table.csv` and `table.md`, each whole or not at all; return their paths."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    texts = {
+        "table.json": json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n",
+        "table.csv": text.getvalue(),
+        "table.md": page,
+    }
+    for name, each in texts.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_text(each, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def to_json(result: Reproduction) -> dict[str, Any]:
+    """Return everything as plain numbers and text; percent and points throughout."""
+    return {
+        "study": result.study.id,
+        "shows": result.study.shows,
+        "protocol": result.options.protocol,
+        "command": result.command,
+        "seeds": result.options.seeds,
+        "unit": "percent",
+        "deviations": result.deviations(),
+        "made": result.made,
+        "runs": {"finished": result.finished, "wanted": result.wanted, "failed": list(result.failed)},
+        "conclusions": result.conclusions(),
+        "columns": [_column_json(column, result.measures) for column in result.columns],
+    }
+
+
+def _column_json(column: MeasuredColumn, measures: Sequence[str]) -> dict[str, Any]:
+    first = column.cells[0].cell
+    orderings = {measure: column.orderings[measure] for measure in measures if measure in column.orderings}
+    return {
+        "row": first.row,
+        "network": first.config.model.name,
+        "source": first.config.data.source,
+        "imbalance": first.config.data.imbalance,
+        "epochs": first.config.epochs,
+        "fraction": first.config.data.fraction,
+        "cells": [_cell_json(cell, measures) for cell in column.cells],
+        "orderings": {measure: _ordering_json(ordering) for measure, ordering in orderings.items()},
+        "sign": {measure: asdict(column.sign[measure]) for measure in measures if measure in column.sign},
+    }
+
+
+def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
+    found = {measure: each.measured[measure] for measure in measures if measure in each.measured}
+    return {
+        "method": each.cell.method,
+        "objective": each.cell.config.objective,
+        "published": each.cell.published,
+        "comparable": each.cell.comparable,
+        "n": each.n,
+        "wanted": len(each.cell.seeds),
+        "runs": [run.folder.name for run in each.runs],
+        "measured": {
+            measure: {
+                "mean": seen.mean,
+                "spread": seen.spread,
+                "by_seed": seen.values,
+                "difference": each.difference(measure),
+            }
+            for measure, seen in found.items()
+        },
+    }
+
+
+def _ordering_json(ordering: Ordering) -> dict[str, Any]:
+    pairs = [{**asdict(pair), "agrees": pair.agrees, "clear": pair.clear} for pair in ordering.pairs]
+    return {"holds": ordering.holds, "published": list(ordering.published), "pairs": pairs, "says": ordering.sentence()}
+
+
+def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
+    """Return a row for each cell and measure; what is not measured yet is None."""
+    rows = []
+    for column in result.columns:
+        for each in column.cells:
+            config = each.cell.config
+            for measure in result.measures:
+                found = each.measured.get(measure)
+                rows.append(
+                    {
+                        "protocol": result.options.protocol,
+                        "row": each.cell.row,
+                        "network": config.model.name,
+                        "source": config.data.source,
+                        "imbalance": config.data.imbalance,
+                        "epochs": config.epochs,
+                        "fraction": config.data.fraction,
+                        "method": each.cell.method,
+                        "objective": config.objective,
+                        "measure": measure,
+                        "mean": found.mean if found else None,
+                        "spread": found.spread if found else None,
+                        "n": each.n,
+                        "wanted": len(each.cell.seeds),
+                        "published": each.cell.published,
+                        "comparable": each.cell.comparable,
+                        "difference": each.difference(measure),
+                    }
+                )
+    return rows
+
+
+def to_markdown(result: Reproduction) -> str:
+    """Return the page that is kept: what was asked, how it was made, what it differs in, and the tables."""
+    study, options, made = result.study, result.options, result.made
+    lines = [f"# {study.id}, protocol {options.protocol}", "", f"{study.shows[0].upper()}{study.shows[1:]}.", ""]
+    if result.command:
+        lines += ["```", result.command, "```", ""]
+    days = " to ".join(dict.fromkeys([*made["dates"][:1], *made["dates"][-1:]])) or "no day yet"
+    lines += [
+        f"- {result.finished} of {result.wanted} runs, {options.seeds} seeds a cell",
+        *(f"- failed: {reason}" for reason in result.failed),
+        *(f"- made on {machine}" for machine in made["machines"]),
+        *(f"- with {versions}" for versions in made["versions"]),
+        f"- code {', '.join(made['code']) or 'unknown'}; runs of {days}, written {made['written']}",
+        "",
+    ]
+    lines += _listed("**Where this differs from the paper**", result.deviations())
+    lines += _listed("**What came out**", result.conclusions())
+    lines += [explanation(result), ""]
+    for column in result.columns:
+        lines += [f"## {column.title}", "", *markdown_table(*column_table(column, result.measures)), ""]
+        lines += [text for line in column_sentences(column, result.measures) for text in (line, "")]
+    reported = [[name, f"{value:.2f}"] for name, value in _reported(study.id).items()]
+    if reported:
+        lines += ["## Other papers' results, as the paper reports them", ""]
+        lines += markdown_table(["", "published"], reported)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def explanation(result: Reproduction) -> str:
+    """Say what the columns mean."""
+    signs = (
+        " The two signs of CCE are compared by a test of their own in each column, without that correction."
+        if any(column.sign for column in result.columns)
+        else ""
+    )
+    both = " The test set is imbalanced, so both measures stand beside the published value." * result.study.both
+    return (
+        "Percent on the test set: mean over seeds ± standard deviation over seeds; n is finished runs of all. "
+        f"Diff is measured minus published, in points.{both} Beyond noise: p < 0.05 in a paired t-test over "
+        f"seeds, after Holm's correction for all pairs of a column.{signs}"
+    )
+
+
+def column_table(column: MeasuredColumn, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Return the heading and the rows of one column's table, as text."""
+    heading = ["method", "n", "published"]
+    for measure in measures:
+        heading += [MEASURES[measure], "diff"]
+    rows = []
+    for each in column.cells:
+        published = each.cell.published
+        row = [each.cell.method, f"{each.n}/{len(each.cell.seeds)}", "" if published is None else f"{published:.2f}"]
+        for measure in measures:
+            found, difference = each.measured.get(measure), each.difference(measure)
+            spread = "" if found is None or found.spread is None else f" ± {found.spread:.2f}"
+            row.append("not run yet" if found is None else f"{found.mean:.2f}{spread}")
+            row.append("" if difference is None else f"{difference:+.2f}")
+        rows.append(row)
+    return heading, rows
+
+
+def column_sentences(column: MeasuredColumn, measures: Sequence[str]) -> list[str]:
+    """Say whether the order holds, and which sign does better."""
+    lines = []
+    for measure in measures:
+        start = f"By {MEASURES[measure]}: " if len(measures) > 1 else ""
+        if measure in column.orderings:
+            lines.append(start + column.orderings[measure].sentence())
+        if measure in column.sign:
+            lines.append(start + sign_sentence(column.sign[measure]))
+    return lines
+
+
+def sign_sentence(difference: PairedDifference) -> str:
+    """Say which sign of CCE does better; the difference is in points.
+
+    Example:
+        >>> from evenhand.paper.pages import sign_sentence
+        >>> from evenhand.metrics.paired import paired_difference
+        >>> sign_sentence(paired_difference([82.0, 83.0, 81.1], [80.0, 81.0, 79.0]))
+        "CCE with the paper's sign against the released code's: +2.0 [1.9, 2.2] points, 3 seeds, beyond noise."
+    """
+    low, high = (None if end is None else end / 100 for end in (difference.low, difference.high))
+    return (
+        f"CCE with the paper's sign against the released code's: {in_points(difference.mean / 100, low, high)} points, "
+        f"{difference.n} seed{'s' * (difference.n != 1)}, {noise_words(difference.p)}."
+    )
+
+
+def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _reported(study: str) -> dict[str, float]:
+    table = published_tables().get(study)
+    columns = table.columns if table else ()
+    return {column.row: column.values["reported"] for column in columns if "reported" in column.values}
+
+
+def _listed(title: str, sentences: Sequence[str]) -> list[str]:
+    return [title, "", *(f"- {sentence}" for sentence in sentences), ""] if sentences else []

@@ -1,0 +1,228 @@
+"""A study's finished runs as a table: measured beside published, column by column."""
+
+import json
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.experiments.grid.jobs import Job, read_failure
+from evenhand.metrics.paired import PairedDifference, balanced_resolution, paired_difference
+from evenhand.paper.ordering import Ordering, beyond_noise, judge_ordering
+from evenhand.paper.planning import StudyCell, StudyOptions, deviations, plan
+from evenhand.paper.published import NETWORKS, imbalance_words
+from evenhand.paper.studies import RELEASED, Study
+from evenhand.training.run import RunFolder
+
+MEASURES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measure of one cell, in percent."""
+
+    values: dict[int, float]
+    """By seed."""
+    resolution: float = 0.0
+    """What one test image changes."""
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return statistics.fmean(self.values.values())
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds; None with one."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """A cell with what its finished runs came to."""
+
+    cell: StudyCell
+    measured: dict[str, Measured]
+    """By measure; empty where no run is finished."""
+    runs: tuple[Job, ...]
+    """The finished ones."""
+
+    @property
+    def n(self) -> int:
+        """Finished runs."""
+        return len(self.runs)
+
+    def difference(self, measure: str) -> float | None:
+        """Return measured minus published in points; None where that compares nothing."""
+        if self.cell.published is None or not self.cell.comparable or measure not in self.measured:
+            return None
+        return self.measured[measure].mean - self.cell.published
+
+
+@dataclass(frozen=True)
+class MeasuredColumn:
+    """The methods under one set of conditions."""
+
+    cells: tuple[MeasuredCell, ...]
+    orderings: dict[str, Ordering]
+    """By measure; empty where the paper prints no two methods there."""
+    sign: dict[str, PairedDifference]
+    """CCE with the paper's sign minus that with the released code's, in points, by measure; empty without both."""
+
+    @property
+    def title(self) -> str:
+        """Say which conditions."""
+        cell = self.cells[0].cell
+        trained, row = cell.config.model.name, NETWORKS.get(cell.row, cell.row)
+        network = row if NETWORKS.get(trained, trained) == row else f"{trained} (in the paper {row})"
+        return f"{cell.config.data.source}, {imbalance_words(cell.config.data.imbalance)}, {network}"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a study came to so far."""
+
+    study: Study
+    options: StudyOptions
+    columns: tuple[MeasuredColumn, ...]
+    wanted: int
+    """Runs of the whole study."""
+    failed: tuple[str, ...]
+    """Runs that failed, each with its reason."""
+    made: dict[str, Any]
+    """On what, with which versions, and when the finished runs were made."""
+    command: str = ""
+
+    @property
+    def finished(self) -> int:
+        """Runs that are finished."""
+        return len({run.folder for column in self.columns for cell in column.cells for run in cell.runs})
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is shown: accuracy too where the test set is imbalanced."""
+        return tuple(MEASURES) if self.study.both else ("balanced_accuracy",)
+
+    def deviations(self) -> list[str]:
+        """Say where it differs from what the paper did."""
+        return deviations(self.study, self.options)
+
+    def conclusions(self) -> list[str]:
+        """Say in a few sentences what came out."""
+        missing = self.wanted - self.finished
+        lines = [f"{missing} of {self.wanted} runs are missing: what follows is partial."] if missing else []
+        for measure in self.measures:
+            orderings = [column.orderings[measure] for column in self.columns if measure in column.orderings]
+            judged = [each for each in orderings if each.holds is not None]
+            pairs = [pair for each in judged for pair in each.pairs]
+            if not pairs:
+                continue
+            agree, against = ([pair for pair in pairs if pair.agrees is wanted] for wanted in (True, False))
+            held = sum(bool(each.holds) for each in judged)
+            lines.append(
+                f"By {MEASURES[measure]}, the published order of methods holds in {held} of {len(judged)} columns; "
+                f"{len(agree)} of {len(pairs)} pairs agree ({beyond_noise(agree)}), {len(against)} stand the other "
+                f"way round ({beyond_noise(against)})."
+            )
+        return lines
+
+
+def check_sources(cells: Iterable[StudyCell]) -> None:
+    """Load every data set once, before any run begins: what is missing is said, or downloaded, here."""
+    for source, root in dict.fromkeys((cell.config.data.source, cell.config.data.root) for cell in cells):
+        load_source(source, data_root=root)
+
+
+def read_reproduction(study: Study, options: StudyOptions, root: Path, *, command: str = "") -> Reproduction:
+    """Read what is finished of a study.
+
+    Args:
+        study: of a table or a figure.
+        options: as its runs were made.
+        root: the folder of the run folders.
+        command: what was typed, for the record.
+    """
+    cells = plan(study, options)
+    columns: dict[tuple[str, str, str], list[MeasuredCell]] = {}
+    for cell in cells:
+        columns.setdefault(cell.column, []).append(_measure(cell, root))
+    jobs = {job.folder: job for cell in cells for job in cell.jobs(root)}
+    done = [run for members in columns.values() for cell in members for run in cell.runs]
+    unfinished = [job for job in jobs.values() if not RunFolder(job.folder).finished]
+    return Reproduction(
+        study=study,
+        options=options,
+        columns=tuple(_column(members) for members in columns.values()),
+        wanted=len(jobs),
+        failed=tuple(f"{each.job.folder.name}: {each.reason}" for each in map(read_failure, unfinished) if each),
+        made=how_made([run.folder for run in done]),
+        command=command,
+    )
+
+
+def _measure(cell: StudyCell, root: Path) -> MeasuredCell:
+    finished = [job for job in cell.jobs(root) if RunFolder(job.folder).finished]
+    summaries = {job.config.seed: RunFolder(job.folder).summary() for job in finished}
+    try:
+        measured = {
+            measure: Measured(
+                {seed: 100 * float(each[measure]) for seed, each in summaries.items()},
+                max(100 * _resolution(measure, each) for each in summaries.values()),
+            )
+            for measure in (MEASURES if finished else ())
+        }
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise EvenhandError(
+            f"A summary.json of {cell.method} under {root} is not as training writes it ({error}); remove that run."
+        ) from error
+    return MeasuredCell(cell, measured, tuple(finished))
+
+
+def _resolution(measure: str, summary: dict[str, Any]) -> float:
+    counts = [int(row["test_count"]) for row in summary["per_class"]]
+    return balanced_resolution(counts) if measure == "balanced_accuracy" else 1 / sum(counts)
+
+
+def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
+    published = {each.cell.method: each.cell.published for each in cells if each.cell.published is not None}
+    orderings, signs = {}, {}
+    for measure in MEASURES:
+        found = {each.cell.method: each.measured[measure] for each in cells if measure in each.measured}
+        values = {method: own.values for method, own in found.items()}
+        step = max((own.resolution for own in found.values()), default=0.0)
+        if len(published) > 1:
+            orderings[measure] = judge_ordering(published, values, resolution=step)
+        ours = values.get("CCE") or values.get("gamma=-1") or {}
+        released = values.get(RELEASED, {})
+        common = sorted(set(ours) & set(released))
+        if common:
+            pairs = ([own[seed] for seed in common] for own in (ours, released))
+            signs[measure] = paired_difference(*pairs, resolution=step)
+    return MeasuredColumn(tuple(cells), orderings, signs)
+
+
+def how_made(folders: Sequence[Path]) -> dict[str, Any]:
+    """Gather on what, with which versions and when runs were made; each as the list of what occurs.
+
+    Host names are in none of it.
+    """
+    found: dict[str, list[str]] = {"machines": [], "versions": [], "code": [], "dates": []}
+    for folder in folders:
+        try:
+            content = json.loads((folder / "environment.json").read_text("utf-8"))
+            machine = (
+                f"{content['cpus']} processors ({content['processor']}), {content['device']}, {content['precision']}, "
+                f"{content['threads']} threads a run"
+            )
+            versions = ", ".join(f"{name} {number}" for name, number in content["versions"].items())
+            new = (machine, f"Python {content['python']}, {versions}", content["code"], content["started"][:10])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # it serves the record only
+        for values, value in zip(found.values(), new, strict=True):
+            if value not in values:
+                values.append(value)
+    return {name: sorted(values) for name, values in found.items()} | {"written": time.strftime("%Y-%m-%d")}

@@ -1,0 +1,257 @@
+"""Everything that is needed to repeat a run, checked before any work starts."""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.data.imbalance import Imbalance
+
+RECIPES = ("small", "paper", "road-marking")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataConfig(_Section):
+    """Which images, and how they are split and made imbalanced."""
+
+    source: str = "digits"
+    root: str | None = None
+    imbalance: str = "none"
+    class_order: str = "identity"
+    fraction: float = Field(1.0, gt=0, le=1)
+    """Of the images that the largest class could keep; the imbalance ratio stays."""
+    image_size: int | None = Field(None, ge=1)
+    test_fraction: float = Field(0.2, gt=0, lt=1)
+    val_fraction: float = Field(0.1, ge=0, lt=1)
+    split_seed: int = Field(0, ge=0)
+    drop_small: bool = False
+    skip_bad: bool = False
+
+    @field_validator("imbalance")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        return str(Imbalance.parse(text))
+
+
+class ModelConfig(_Section):
+    """Which network."""
+
+    name: str = "resnet8"
+    stem: Literal["auto", "small", "imagenet"] = "auto"
+    pretrained: bool = False
+
+
+class OptimizerConfig(_Section):
+    """Stochastic gradient descent."""
+
+    lr: float = Field(0.1, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)
+    nesterov: bool = False
+
+    @model_validator(mode="after")
+    def _possible(self) -> "OptimizerConfig":
+        if self.nesterov and self.momentum == 0:
+            raise EvenhandError("optimizer.nesterov needs a momentum above 0; set optimizer.nesterov=false with it.")
+        return self
+
+
+class ScheduleConfig(_Section):
+    """How the learning rate moves: a linear warm-up by iteration, then steps at milestones or a cosine to 0."""
+
+    kind: Literal["step", "cosine", "constant"] = "step"
+    milestones: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    factor: float = Field(0.5, gt=0, le=1)
+    warmup_epochs: float = Field(5, ge=0)
+
+    def lr(self, base: float, iteration: int, batches: int, epochs: int) -> float:
+        """Return the learning rate of an iteration, counted from 1, with so many batches an epoch.
+
+        Example:
+            >>> from evenhand.runs.config import ScheduleConfig
+            >>> schedule = ScheduleConfig(milestones=(60, 120, 160))
+            >>> [schedule.lr(0.1, i, batches=100, epochs=200) for i in (1, 500, 501, 6000, 6001, 16001)]
+            [0.0002, 0.1, 0.1, 0.1, 0.05, 0.0125]
+        """
+        warmup = self.warmup_epochs * batches
+        if iteration <= warmup:
+            return base * (iteration / warmup)  # in this order it cannot be rounded to more than the base
+        if self.kind == "step":
+            epoch = (iteration - 1) // batches
+            return base * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
+        if self.kind == "cosine":
+            return base * 0.5 * (1 + math.cos(math.pi * (iteration - warmup) / max(epochs * batches - warmup, 1)))
+        return base
+
+
+class AugmentationConfig(_Section):
+    """What is done to training images."""
+
+    padding: int | None = Field(None, ge=0)
+    """None: 4, but at most an eighth of the image."""
+    flip: bool | None = None
+    """None: as the data set allows."""
+
+
+class ComputeConfig(_Section):
+    """On what, and how exactly. Nothing here should change what a run means."""
+
+    accelerator: str = "auto"
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    nodes: int = Field(1, ge=1)
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    compile: bool = False
+    sync_batchnorm: bool = False
+    workers: int = Field(0, ge=0)
+    tensorboard: bool = False
+
+
+class Config(_Section):
+    """One run."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    objective: str = "cce"
+    epochs: int = Field(30, ge=1)
+    batch_size: int = Field(64, ge=1)
+    select: Literal["best", "last"] = "best"
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    compute: ComputeConfig = ComputeConfig()
+    seed: int = Field(0, ge=0)
+    track_test: bool = False
+
+
+def make_config(
+    recipe: str = "small", config: Path | str | None = None, settings: Iterable[str] = (), **flags: Any
+) -> Config:
+    """Put a config together: the recipe, over it a YAML file, over that the flags, over those `a.b=c` settings.
+
+    Args:
+        recipe: `small`, `paper` or `road-marking`.
+        config: a YAML file with any part of a config.
+        settings: texts such as `optimizer.lr=0.05`; the value is read as YAML.
+        flags: values by dotted name with `__` for the dot, such as `data__source="cifar10"`; None: not given.
+
+    Raises:
+        EvenhandError: one sentence with the key, the value, and the nearest known key.
+
+    Example:
+        >>> from evenhand.runs.config import make_config
+        >>> config = make_config("paper", settings=["optimizer.lr=0.05"], data__imbalance="exp:100")
+        >>> config.optimizer.lr, config.epochs, config.data.imbalance
+        (0.05, 200, 'exp:100')
+    """
+    merged = yaml.safe_load(read_recipe(recipe))
+    if config is not None:
+        merged = _merge(merged, _read_yaml(Path(config)))
+    for name, value in flags.items():
+        if value is not None:
+            merged = _merge(merged, _nested(name.split("__"), value))
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise EvenhandError(f"A setting is KEY=VALUE, such as optimizer.lr=0.05, got {setting!r}.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        merged = _merge(merged, _nested(key.strip().split("."), value))
+    return validate(merged)
+
+
+def validate(content: Mapping[str, Any]) -> Config:
+    """Check the whole content of a config; the first mistake is told in one sentence."""
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        parts = [str(part) for part in first["loc"]]
+        known = _known_keys(Config)
+        if first["type"] == "extra_forbidden":
+            raise EvenhandError(
+                f"Unknown setting {'.'.join(parts)!r}; the nearest known one is {_nearest(parts, known)!r}."
+            ) from None
+        while ".".join(parts) not in known and len(parts) > 1:
+            parts.pop()  # which item of a list it was, or which of the types that are allowed
+        reason = first["msg"][:1].lower() + first["msg"][1:]
+        raise EvenhandError(f"{'.'.join(parts)} cannot be {first['input']!r}: {reason.rstrip('.')}.") from None
+
+
+def read_recipe(name: str) -> str:
+    """Return the text of a recipe."""
+    if name not in RECIPES:
+        raise EvenhandError(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
+    return (files("evenhand.runs") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def save_config(config: Config, path: Path, command: str = "") -> None:
+    """Write the whole config as YAML, with the command that made it on top."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    command = " ".join(command.splitlines())  # a line break would end the comment
+    with replacing(path) as temporary:
+        temporary.write_text((f"# {command}\n" if command else "") + text, encoding="utf-8")
+
+
+def load_config(path: Path) -> Config:
+    """Read what `save_config` wrote."""
+    content = _read_yaml(path)
+    try:
+        return validate(content)
+    except EvenhandError as error:
+        raise EvenhandError(f"Cannot use the config {path}: {error}") from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise EvenhandError(f"Cannot read the config {path}: {reason}.") from error
+    if not isinstance(content, dict):
+        raise EvenhandError(f"Cannot read the config {path}: expected KEY: VALUE lines, got {type(content).__name__}.")
+    return content
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _nested(keys: list[str], value: Any) -> dict[str, Any]:
+    for key in reversed(keys):
+        value = {key: value}
+    return dict(value)
+
+
+def _nearest(parts: list[str], known: Iterable[str]) -> str:
+    """Return the known key most like this one, as a whole and by its last part: `lr` is meant as `optimizer.lr`."""
+
+    def likeness(key: str) -> float:
+        pairs = ((".".join(parts), key), (parts[-1], key.rpartition(".")[2]))
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    return max(known, key=likeness)
+
+
+def _known_keys(section: type[BaseModel], prefix: str = "") -> list[str]:
+    keys = []
+    for name, field in section.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += _known_keys(field.annotation, f"{prefix}{name}.")
+    return keys

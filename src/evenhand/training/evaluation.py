@@ -1,0 +1,276 @@
+"""Judging a finished run again: on its own test set, or on images of another source."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.core.text import some
+from evenhand.data.reading import RowReader
+from evenhand.data.sources import load_source
+from evenhand.data.table import FilePixels, SampleTable
+from evenhand.metrics.predictions import Predictions, load_predictions
+from evenhand.metrics.summary import summarise
+from evenhand.runs.config import Config
+from evenhand.runs.history import read_history
+from evenhand.training.inference import TrainedModel, load, with_channels
+from evenhand.training.run import RunFolder, start_fabric
+from evenhand.training.setup import prepare
+
+BATCH_SIZE = 512
+"""As at the end of training, so that the same numbers come out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Predictions, and what is said about them."""
+
+    predictions: Predictions
+    summary: dict[str, Any]
+    """As in `summary.json`."""
+    remarks: tuple[str, ...] = ()
+    """Sentences the user should see beside the numbers."""
+
+
+def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Evaluation:
+    """Predict a run's own test images anew and judge them. Nothing is written.
+
+    The test set is the one the run wrote down, whatever was added to the source since.
+
+    Args:
+        run: the folder of a finished run.
+        data_root: where data sets lie; None: where the run found them.
+
+    Raises:
+        EvenhandError: the run is not finished, or its test images are not at hand.
+    """
+    folder = RunFolder(Path(run))
+    model, config = _load(folder)
+    named = read_splits(folder)
+    table = load_source(config.data.source, data_root=data_root or config.data.root)
+    test, before = _rows_of(table, named["test"], folder), _summary_on_disk(folder)
+    counts = _counts_on_disk(folder)
+    if counts is None:
+        counts = _count_again(model, table, named, folder)
+    predictions, _ = _predict(model, config, table, test, counts)
+    judged = summarise(predictions, seed=config.seed)
+    if before is None:
+        return Evaluation(predictions, {**_heading(folder, config), **judged})
+    remarks: tuple[str, ...] = ()
+    if abs(before["balanced_accuracy"] - judged["balanced_accuracy"]) > 1e-9:
+        seen = f"{before['balanced_accuracy']:.2%}, now it is {judged['balanced_accuracy']:.2%}"
+        remarks = (f"In the run's summary.json, which is left as it is, balanced accuracy is {seen}.",)
+    return Evaluation(predictions, {**before, **judged}, remarks)
+
+
+def keep_missing(run: Path | str, judgement: Evaluation) -> list[Path]:
+    """Write a run's `predictions.npz` and `summary.json` where missing or damaged; return what was written."""
+    folder = RunFolder(Path(run))
+    written = []
+    if _counts_on_disk(folder) is None:
+        judgement.predictions.save(folder.path / "predictions.npz")
+        written.append(folder.path / "predictions.npz")
+    if _summary_on_disk(folder) is None:
+        write_summary(folder.path / "summary.json", judgement.summary)
+        written.append(folder.path / "summary.json")
+    return written
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write a summary as JSON."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False) + "\n", "utf-8")
+
+
+def evaluate_on(
+    run: Path | str, source: str | Path, *, data_root: Path | str | None = None, skip_bad: bool = False
+) -> Evaluation:
+    """Predict the images of another source and judge them; classes are matched by name.
+
+    Args:
+        run: the folder of a finished run.
+        source: a data set's name, a folder, a `.csv` or a `.npz`. If it has a test split that is judged, else all of
+            it.
+        data_root: where data sets lie.
+        skip_bad: leave unreadable images out.
+
+    Raises:
+        EvenhandError: the run is not finished, the source has classes that the model does not know, or its images
+            cannot be read.
+    """
+    folder = RunFolder(Path(run))
+    model, config = _load(folder)
+    counts = load_predictions(folder.path / "predictions.npz").train_counts
+    table = load_source(source, data_root=data_root)
+    rows = np.arange(len(table)) if table.splits is None else table.rows("test")
+    predictions, bad = _predict(model, config, table, rows, counts, skip_bad=skip_bad)
+    notes = list(table.notes)
+    if bad:
+        notes.append(f"Left out as unreadable: {len(bad)} of {len(rows)} images: {some(bad, 3)}.")
+    summary = {
+        "run": str(folder.path),
+        "source": table.name,
+        "split": "all" if table.splits is None else "test",
+        "objective": config.objective,
+        "model": config.model.name,
+        "seed": config.seed,
+        "notes": notes,
+        **summarise(predictions, seed=config.seed),
+    }
+    return Evaluation(predictions, summary, _seen_in_training(folder, table, predictions))
+
+
+def _load(folder: RunFolder) -> tuple[TrainedModel, Config]:
+    if folder.path.is_file():
+        raise EvenhandError(f"{folder.path} is a file; give the folder of a run.")
+    return load(folder.path), folder.config()
+
+
+def _predict(
+    model: TrainedModel,
+    config: Config,
+    table: SampleTable,
+    rows: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    skip_bad: bool | None = None,
+) -> tuple[Predictions, list[str]]:
+    """Predict rows of a table; return that, and the names of those that could not be read.
+
+    With `skip_bad=None` all have to be read, and leaving some out is not offered.
+    """
+    names = model.class_names
+    unknown = [table.class_names[k] for k in np.unique(table.labels[rows]) if table.class_names[k] not in names]
+    if unknown:
+        raise EvenhandError(
+            f"{table.name} has classes that the model does not know: {some(unknown)}; it knows {some(names)}."
+        )
+    pixels = table.pixels
+    if isinstance(pixels, FilePixels):
+        pixels = replace(pixels, stretch=model.card.stretch)
+    reader = RowReader(pixels, model.card.image_size, model.card.channels)
+    found, kept, bad = [], [], []
+    batches = model.forward(
+        rows.tolist(), lambda row: with_channels(reader(row), model.card.channels), BATCH_SIZE, _autocast(config)
+    )
+    for part, logits, unread in batches:
+        if unread and not skip_bad:
+            first = str(next(iter(unread.values()))).rstrip(".")
+            raise EvenhandError(f"{first}." if skip_bad is None else f"{first}; --skip-bad leaves such images out.")
+        found.append(logits.numpy())
+        kept += [row for position, row in enumerate(part) if position not in unread]
+        bad += [str(table.ids[part[position]]) for position in unread]
+    if not kept:
+        raise EvenhandError(f"None of the {len(rows)} images of {table.name} can be read.")
+    number = {name: k for k, name in enumerate(names)}
+    targets = np.array([number[table.class_names[k]] for k in table.labels[kept]], np.int64)
+    return Predictions(np.concatenate(found), targets, table.ids[kept], names, counts), bad
+
+
+def _autocast(config: Config) -> Callable[[], AbstractContextManager[Any]]:
+    """Return the precision of the run's own evaluation, on one device."""
+    precision = config.compute.precision
+    if precision == "float16" and not torch.cuda.is_available():
+        precision = "float32"
+    alone = {"accelerator": "auto", "devices": 1, "nodes": 1, "sync_batchnorm": False, "precision": precision}
+    compute = config.compute.model_copy(update=alone)
+    return start_fabric(config.model_copy(update={"compute": compute})).autocast
+
+
+def read_splits(folder: RunFolder) -> dict[str, list[str]]:
+    """Return the ids of a run's `train`, `val` and `test` images, and the name of its `source`, alone in a list."""
+    path = folder.path / "splits.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        ids = {name: [str(each) for each in content[name]] for name in ("train", "val", "test")}
+        return {"source": [str(content["source"])], **ids}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise EvenhandError(f"Cannot read the splits in {path}: {reason}.") from error
+
+
+def _rows_of(table: SampleTable, ids: list[str], folder: RunFolder) -> NDArray[np.int64]:
+    where = {name: row for row, name in enumerate(table.ids.tolist())}
+    lost = [name for name in ids if name not in where]
+    if lost:
+        raise EvenhandError(
+            f"{len(lost)} of {len(ids)} images that {folder.path} names are no longer in {table.name}: {some(lost, 3)}."
+        )
+    return np.array([where[name] for name in ids], np.int64)
+
+
+def _counts_on_disk(folder: RunFolder) -> NDArray[np.int64] | None:
+    try:
+        return load_predictions(folder.path / "predictions.npz").train_counts
+    except EvenhandError:
+        return None
+
+
+def _summary_on_disk(folder: RunFolder) -> dict[str, Any] | None:
+    try:
+        summary = folder.summary()
+        return summary if isinstance(summary["balanced_accuracy"], float) else None
+    except (EvenhandError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _count_again(
+    model: TrainedModel, table: SampleTable, named: dict[str, list[str]], folder: RunFolder
+) -> NDArray[np.int64]:
+    """Count training images as the run did: with validation, unless the source itself fixes that."""
+    own = table.splits is not None and bool((table.splits == "val").any())
+    rows = _rows_of(table, named["train"] + ([] if own else named["val"]), folder)
+    number = {name: k for k, name in enumerate(model.class_names)}
+    return np.bincount([number[table.class_names[k]] for k in table.labels[rows]], minlength=len(number))
+
+
+def _heading(folder: RunFolder, config: Config) -> dict[str, Any]:
+    """Say again what the run was, as training does at its end."""
+    prepared, history = prepare(config), read_history(folder.path / "history.csv")
+    return {
+        "source": prepared.table.name,
+        "imbalance": config.data.imbalance,
+        "objective": config.objective,
+        "model": config.model.name,
+        "seed": config.seed,
+        "epochs": len(history),
+        "selected": {"rule": config.select, **_selected(config, history)},
+        "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
+        "notes": list(prepared.notes),
+    }
+
+
+def _selected(config: Config, history: list[dict[str, float]]) -> dict[str, float]:
+    if config.select == "last":
+        return {"epoch": len(history)}
+    best, by_accuracy = (max(history, key=lambda row: row[key]) for key in ("val_balanced_accuracy", "val_accuracy"))
+    return {
+        "epoch": int(best["epoch"]),
+        "val_balanced_accuracy": best["val_balanced_accuracy"],
+        "epoch_by_accuracy": int(by_accuracy["epoch"]),
+    }
+
+
+def _seen_in_training(folder: RunFolder, table: SampleTable, predictions: Predictions) -> tuple[str, ...]:
+    """Warn where a source holds images that the run was trained on, which flatters the model."""
+    try:
+        named = read_splits(folder)
+    except EvenhandError:
+        return ()
+    if named["source"] != [table.name]:
+        return ()
+    seen = np.isin(predictions.ids, named["train"] + named["val"]).sum()
+    if not seen:
+        return ()
+    return (
+        f"{seen:,} of these {len(predictions):,} images bear the names of images the model was trained or selected on, "
+        "which flatters it; leave SOURCE out to judge it on its test set.",
+    )

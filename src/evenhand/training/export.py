@@ -1,0 +1,173 @@
+"""A trained model as an ONNX file, compared with torch before it gets its name."""
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.core.seeds import stream
+from evenhand.data.reading import RowReader
+from evenhand.data.sources import load_source
+from evenhand.data.table import FilePixels
+from evenhand.training.evaluation import read_splits
+from evenhand.training.inference import TrainedModel, load, with_channels
+from evenhand.training.run import RunFolder
+
+MOST_DIFFERENT = 1e-3
+"""Logits of torch and of ONNX may differ by this much."""
+A_CLASS, NOISE = 8, 64
+"""So many real images of each class are compared, or so many of noise."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """How an exported model compares with torch."""
+
+    images: int
+    real: bool
+    """They are test images of the run, not noise."""
+    differences: dict[str, float]
+    """The largest difference of logits by class: the true one of real images, the predicted one of noise."""
+
+    @property
+    def largest(self) -> float:
+        """Over all images."""
+        return max(self.differences.values())
+
+
+def export_onnx(run: Path | str, path: Path | str) -> Check:
+    """Write a trained model as ONNX and compare what it answers with torch.
+
+    The graph takes `images`, float32 (N, C, S, S) with any N, normalised: pixels / 255, less the mean, over the
+    deviation of each channel. It returns `logits`, float32 (N, K). What is needed to make such images and to read the
+    answer stands in the file's metadata as JSON: `class_names`, `channels`, `image_size` (to which the shorter side is
+    brought), `stretch` (both sides are), `crop_size` (S, cut from the centre), `mean` and `std`.
+
+    Args:
+        run: a run, or a file of weights.
+        path: the file to write. It only gets its name once the comparison is good.
+
+    Returns:
+        The comparison: on test images of the run of every class if they are at hand, else on noise.
+
+    Raises:
+        EvenhandError: the packages of the extra `onnx` are missing, the network cannot be exported, or the answers
+            differ by more than `MOST_DIFFERENT`.
+    """
+    onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
+    model = load(run, device="cpu")
+    pixels, classes, real = _images(run, model)
+    images = model.card.preprocessing.normalise(pixels)
+    with replacing(path) as temporary:
+        _export(model, temporary)
+        graph = onnx.load(temporary)
+        onnx.helper.set_model_props(graph, _metadata(model))
+        onnx.checker.check_model(graph)
+        onnx.save(graph, temporary)
+        check = _compare(model, runtime, temporary, images, classes, real)
+        if not check.largest <= MOST_DIFFERENT:
+            worst = max(check.differences, key=lambda name: check.differences[name])
+            raise EvenhandError(
+                f"The exported model answers otherwise than torch: logits differ by up to {check.largest:.2g} (class "
+                f"{worst!r}), more than {MOST_DIFFERENT:g}; {path} was not written."
+            )
+    return check
+
+
+def _required(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise EvenhandError(f"ONNX needs the package {name}: pip install 'evenhand[onnx]'.") from error
+
+
+def _export(model: TrainedModel, path: Path) -> None:
+    card = model.card
+    example = torch.zeros(2, card.channels, card.preprocessing.crop_size, card.preprocessing.crop_size)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        # The exporter reports its steps on stdout, where a user's pipe may be.
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                model.network.to(memory_format=torch.contiguous_format),
+                (example,),
+                str(path),
+                input_names=["images"],
+                output_names=["logits"],
+                dynamic_shapes={"images": {0: "batch"}},
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except Exception as error:  # the exporter raises whatever its stages raise
+        reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
+        raise EvenhandError(f"torch cannot export {card.model} to ONNX: {reason}.") from error
+
+
+def _metadata(model: TrainedModel) -> dict[str, str]:
+    card = model.card
+    content = {
+        "class_names": card.class_names,
+        "channels": card.channels,
+        "image_size": card.image_size,
+        "stretch": card.stretch,
+        "crop_size": card.preprocessing.crop_size,
+        "mean": card.preprocessing.mean,
+        "std": card.preprocessing.std,
+    }
+    named = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
+    return {**named, "model": card.model, "producer": "evenhand"}
+
+
+@torch.inference_mode()
+def _compare(
+    model: TrainedModel, runtime: Any, path: Path, images: Tensor, classes: list[str] | None, real: bool
+) -> Check:
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+    expected = model.network(images).numpy()
+    parts = np.array_split(images.numpy(), [1])  # of one image and of many: the batch is dynamic
+    answers = np.concatenate([session.run(["logits"], {"images": part})[0] for part in parts if len(part)])
+    different = np.abs(answers - expected).max(1)
+    if classes is None:
+        classes = [model.class_names[k] for k in expected.argmax(1)]
+    names = np.array(classes)
+    return Check(len(images), real, {name: float(different[names == name].max()) for name in dict.fromkeys(classes)})
+
+
+def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | None, bool]:
+    """Return pixels, uint8 (N, C, S, S), and their classes: a few test images of each class if the run has its data."""
+    with contextlib.suppress(EvenhandError):
+        folder = RunFolder(Path(run))
+        config, named = folder.config(), read_splits(folder)
+        table = load_source(config.data.source, data_root=config.data.root, download=False)
+        test = np.flatnonzero(np.isin(table.ids, named["test"]))
+        labels = table.labels[test]
+        rows = np.concatenate([test[labels == k][:A_CLASS] for k in np.unique(labels)])
+        pixels = table.pixels
+        if isinstance(pixels, FilePixels):
+            pixels = FilePixels(pixels.root, pixels.paths, pixels.boxes, model.card.stretch)
+        reader = RowReader(pixels, model.card.image_size, model.card.channels)
+        found = [model.cut(with_channels(reader(int(row)), model.card.channels)) for row in rows]
+        return _tensor(found), [table.class_names[k] for k in table.labels[rows]], True
+    size, channels = model.card.preprocessing.crop_size, model.card.channels
+    noise = stream(0, "noise").integers(0, 256, (NOISE, size, size, channels), dtype=np.uint8)
+    return _tensor(list(noise)), None, False
+
+
+def _tensor(images: list[NDArray[np.uint8]]) -> Tensor:
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,283 @@
+"""A trained model at work: images in, probabilities out, seen just as the network saw test images in training."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.decode import BadImage, read_image, resize_array
+from evenhand.models.classifier import Classifier
+from evenhand.runs.config import load_config
+from evenhand.training.checkpoint import Card, load_classifier
+
+Item: TypeAlias = Path | str | NDArray[np.uint8]
+"""An image: the path of a file, or pixels (H, W), (H, W, 1) or (H, W, 3)."""
+
+_T = TypeVar("_T")
+_logger = logging.getLogger("evenhand")
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model says about a few images."""
+
+    items: list[Item]
+    """Those that could be read, as they were given."""
+    probabilities: NDArray[np.float32]
+    """(B, K), a row for each of them."""
+    bad: list[tuple[Item, str]]
+    """Those that could not be read, and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A trained network with everything it takes to use it; :func:`load` makes one.
+
+    Attributes:
+        network: in evaluation mode, in float32. It takes normalised images, (N, C, S, S), and returns logits, (N, K).
+        card: what travels with the weights: class names, channels, image size, crop and normalisation.
+        device: where the network is.
+    """
+
+    network: Classifier
+    card: Card
+    device: torch.device
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The K classes, in the order of the columns of :meth:`predict`."""
+        return self.card.class_names
+
+    def predict(
+        self, images: Item | Sequence[Item], batch_size: int = 64, *, skip_bad: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the probability of each class for each image, (N, K).
+
+        Args:
+            images: paths of image files, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, or one array
+                (N, H, W, C); also a single path or array (H, W, C).
+            batch_size: images that go through the network together.
+            skip_bad: give NaN for files that cannot be read, and name them on the logger `evenhand`.
+
+        Raises:
+            EvenhandError: if files cannot be read (and `skip_bad` is off), or an array is no image.
+        """
+        items = _listed(images)
+        rows = np.full((len(items), len(self.class_names)), np.nan, np.float32)
+        done, unreadable = 0, []
+        for part, logits, bad in self.forward(items, self.read, batch_size):
+            _refuse(part, bad, skip_bad)
+            kept = [position for position in range(len(part)) if position not in bad]
+            rows[[done + position for position in kept]] = logits.softmax(1).numpy()
+            unreadable += list(bad.values())
+            done += len(part)
+        if unreadable:
+            _logger.warning("%d of %d images cannot be read; the first: %s", len(unreadable), done, unreadable[0])
+        return rows
+
+    def stream(self, images: Iterable[Item], batch_size: int = 64, *, skip_bad: bool = False) -> Iterator[Answer]:
+        """Answer for any number of images, batch by batch, holding only two batches at a time.
+
+        Args:
+            images: paths or arrays, as :meth:`predict` takes them.
+            batch_size: images in an answer, at most.
+            skip_bad: list unreadable files in `Answer.bad`; else they end the stream with an `EvenhandError`.
+        """
+        for part, logits, bad in self.forward(images, self.read, batch_size):
+            _refuse(part, bad, skip_bad)
+            read = [item for position, item in enumerate(part) if position not in bad]
+            refused = [(part[position], error.reason) for position, error in bad.items()]
+            yield Answer(read, logits.softmax(1).numpy(), refused)
+
+    def forward(
+        self,
+        items: Iterable[_T],
+        read: Callable[[_T], NDArray[np.uint8]],
+        batch_size: int,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> Iterator[tuple[list[_T], Tensor, dict[int, BadImage]]]:
+        """Read items by threads and put them through the network; while it works, the next batch is read.
+
+        Args:
+            items: whatever `read` makes images of.
+            read: returns uint8, (H, W, C), with the image size and the channels of the card, or raises `BadImage`.
+            batch_size: items in a batch.
+            autocast: the context the network computes in.
+
+        Yields:
+            The items of a batch; the logits of those that could be read, float32 on the CPU; and by position in the
+            batch why the others could not.
+        """
+        if batch_size < 1:
+            raise EvenhandError(f"The batch size must be at least 1, got {batch_size}.")
+        source, waiting = iter(items), None
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+            while part := list(islice(source, batch_size)):
+                reading = part, [pool.submit(_attempt, read, item) for item in part]
+                if waiting is not None:
+                    yield self._answer(*waiting, autocast)
+                waiting = reading
+            if waiting is not None:
+                yield self._answer(*waiting, autocast)
+
+    def _answer(
+        self,
+        part: list[_T],
+        reading: "list[Future[NDArray[np.uint8] | BadImage]]",
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> tuple[list[_T], Tensor, dict[int, BadImage]]:
+        images: list[NDArray[np.uint8]] = []
+        bad: dict[int, BadImage] = {}
+        for position, future in enumerate(reading):
+            result = future.result()
+            if isinstance(result, BadImage):
+                bad[position] = result
+            else:
+                images.append(self.cut(result))
+        if not images:
+            return part, torch.empty(0, len(self.class_names)), bad
+        pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
+        with torch.inference_mode(), autocast():
+            seen = self.card.preprocessing.normalise(pixels).contiguous(memory_format=torch.channels_last)
+            logits = self.network(seen).float().cpu()
+        if not logits.isfinite().all():
+            raise EvenhandError("The network answers NaN or infinity: its weights are of no use; train again.")
+        return part, logits, bad
+
+    def read(self, item: Item) -> NDArray[np.uint8]:
+        """Bring an image to the size and the channels of the card: uint8, (H, W, C), not yet cropped."""
+        card = self.card
+        if isinstance(item, str | Path):
+            return read_image(item, channels=card.channels, image_size=card.image_size, stretch=card.stretch)
+        image = _checked(item)
+        if card.stretch:
+            size = (card.image_size, card.image_size)
+            stretched = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image).resize(
+                size, Image.Resampling.BILINEAR
+            )
+            image = np.array(stretched).reshape(*size, -1)
+        return with_channels(resize_array(image, card.image_size), card.channels)
+
+    def cut(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Cut the centre that the network sees."""
+        size = self.card.preprocessing.crop_size
+        top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
+        return image[top : top + size, left : left + size]
+
+
+def load(run: Path | str, *, device: torch.device | str | None = None) -> TrainedModel:
+    """Load a trained model.
+
+    Args:
+        run: the folder of a finished run, of which the weights are taken that the run selected (best on validation,
+            or last); or a file of weights, such as `runs/photos/weights/best.safetensors`, which needs nothing else.
+        device: where to compute; None: on a GPU with CUDA if there is one, else on the CPU.
+
+    Raises:
+        EvenhandError: there is no such run, it is not finished, or its weights are damaged.
+
+    Example:
+        >>> import tempfile, numpy as np, evenhand
+        >>> from pathlib import Path
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.training.run import train_run
+        >>> run = train_run(make_config(epochs=1, data__imbalance="exp:20"), Path(tempfile.mkdtemp()) / "run")
+        >>> model = evenhand.load(run.path)
+        >>> model.predict(np.zeros((2, 8, 8, 1), np.uint8)).shape
+        (2, 10)
+    """
+    path = selected_weights(run)
+    network, card = load_classifier(path)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+        network = network.to(place).to(memory_format=torch.channels_last)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
+    return TrainedModel(network.eval(), card, place)
+
+
+def selected_weights(run: Path | str) -> Path:
+    """Return the file of the weights that a finished run selected; a file is returned as it is."""
+    folder = Path(run)
+    if folder.is_file():
+        return folder
+    if not folder.is_dir():
+        raise EvenhandError(f"There is no run {folder}; give the folder that evenhand train made.")
+    # RunFolder would say the same, but with it come the trainer and Fabric, which take seconds to import.
+    if not (folder / "config.yaml").is_file():
+        raise EvenhandError(f"{folder} is no run: it has no config.yaml.")
+    config, weights = load_config(folder / "config.yaml"), folder / "weights"
+    if not (weights / "last.safetensors").is_file():  # written when the last epoch is done
+        begun = weights / "best.safetensors"
+        instead = f", or give {begun} to use the best epoch so far" if begun.is_file() else ""
+        raise EvenhandError(f"{folder} is not finished; continue it with evenhand train --resume {folder}{instead}.")
+    return weights / f"{config.select}.safetensors"
+
+
+def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """Turn a grey image (H, W, 1) into colour (H, W, 3) or the other way, as `read_image` does with files.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.training.inference import with_channels
+        >>> with_channels(np.zeros((2, 2, 3), np.uint8), 1).shape
+        (2, 2, 1)
+    """
+    if image.shape[2] == channels:
+        return image
+    if channels == 3:
+        return image.repeat(3, axis=2)
+    return np.array(Image.fromarray(image).convert("L"))[:, :, None]
+
+
+def _attempt(read: Callable[[_T], NDArray[np.uint8]], item: _T) -> NDArray[np.uint8] | BadImage:
+    try:
+        return read(item)
+    except BadImage as error:
+        return error
+
+
+def _listed(images: Item | Sequence[Item]) -> Sequence[Item]:
+    if isinstance(images, str | Path):
+        return [images]
+    if isinstance(images, np.ndarray) and images.ndim == 3 and images.shape[2] in (1, 3):
+        return [images]
+    if isinstance(images, np.ndarray) and images.ndim != 4:
+        raise EvenhandError(f"An array of images must be (N, H, W, C), C of 1 or 3, got shape {images.shape}.")
+    return list(images)
+
+
+def _checked(image: Any) -> NDArray[np.uint8]:
+    if not isinstance(image, np.ndarray):
+        raise EvenhandError(f"An image must be a path or an array, got {type(image).__name__}.")
+    whole = image[:, :, None] if image.ndim == 2 else image
+    if image.dtype != np.uint8 or whole.ndim != 3 or whole.shape[2] not in (1, 3) or not whole.size:
+        raise EvenhandError(
+            f"An image must be uint8 of shape (H, W), (H, W, 1) or (H, W, 3), got {image.dtype} of {image.shape}."
+        )
+    return whole
+
+
+def _refuse(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool) -> None:
+    if not bad or skip_bad:
+        return
+    if len(bad) == 1:
+        raise EvenhandError(f"{str(next(iter(bad.values()))).rstrip('.')}; --skip-bad leaves it out.")
+    named = ", ".join(f"{part[position]} ({error.reason})" for position, error in list(bad.items())[:3])
+    raise EvenhandError(
+        f"{len(bad)} images cannot be read: {named}{', ...' if len(bad) > 3 else ''}; --skip-bad leaves them out."
+    )

@@ -1,0 +1,261 @@
+"""Measured beside published: orderings on tables made by hand, and pages from runs whose results are known."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from scipy.stats import ttest_rel
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid.estimating import Size
+from evenhand.metrics.paired import paired_difference
+from evenhand.paper.ordering import judge_ordering
+from evenhand.paper.pages import sign_sentence, to_json, to_markdown, write_reproduction
+from evenhand.paper.planning import StudyOptions, plan
+from evenhand.paper.reproducing import Reproduction, check_sources, read_reproduction
+from evenhand.paper.speed import Setting, _config, here, measure_speed, speed_json, speed_markdown, speed_rows
+from evenhand.paper.studies import STUDIES, Panel, Study
+from tests.experiments.finished_runs import finish
+
+PAPER = {"ERM": 87.0, "FL": 86.0, "COT": 88.0, "CCE": 89.0}
+
+
+def seeds(*values: float) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def test_an_order_holds_if_every_pair_stands_as_printed() -> None:
+    ours = {"FL": seeds(70, 71), "ERM": seeds(72, 73.5), "COT": seeds(74, 75), "CCE": seeds(76, 78)}
+    ordering = judge_ordering(PAPER, ours)
+    assert ordering.holds is True
+    assert len(ordering.pairs) == 6
+    assert ordering.published == ("CCE", "COT", "ERM", "FL")
+    assert "holds: 6 of 6 pairs agree" in ordering.sentence()
+
+
+def test_one_pair_the_other_way_round_breaks_it_and_is_named() -> None:
+    ours = {"FL": seeds(70, 71), "ERM": seeds(69, 70.5), "COT": seeds(74, 75), "CCE": seeds(76, 78)}
+    ordering = judge_ordering(PAPER, ours)
+    assert ordering.holds is False
+    assert [(pair.better, pair.worse) for pair in ordering.pairs if not pair.agrees] == [("ERM", "FL")]
+    assert "the other way round: FL 0.75 over ERM (within noise)" in ordering.sentence()
+
+
+def test_an_exact_tie_is_not_reversed_by_rounding() -> None:
+    ours = {"CCE": seeds(10.0, 30.0, 20.0), "ERM": seeds(30.0, 20.0, 10.0 + 1e-14)}
+    [pair] = judge_ordering({"CCE": 2.0, "ERM": 1.0}, ours).pairs
+    assert (pair.measured.mean, pair.agrees) == (0.0, True)
+
+
+def test_without_spread_noise_is_not_said_to_be_measured() -> None:
+    one = judge_ordering(PAPER, {"ERM": seeds(80.0), "CCE": seeds(79.0), "COT": seeds(81.0)}).sentence()
+    assert "1 of 3 pairs agree, noise not measured; the other way round: COT 2.00 over CCE (noise not measured)" in one
+    ours = {"CCE": seeds(80 + 1 / 3.5, 70 + 1 / 3.7), "ERM": seeds(80.0, 70.0)}
+    ordering = judge_ordering(PAPER, ours, resolution=100 / 370)
+    assert ordering.sentence().endswith("holds: 1 of 1 pairs agree, noise not measured.")
+    assert judge_ordering(PAPER, ours).sentence().endswith("holds: 1 of 1 pairs agree, 1 of them beyond noise.")
+    assert sign_sentence(paired_difference([82.0], [80.0])).endswith("+2.0 points, 1 seed, noise not measured.")
+    assert sign_sentence(paired_difference([82.0, 79.0], [80.0, 80.0])).endswith("2 seeds, within noise.")
+
+
+def test_ties_are_allowed_on_both_sides() -> None:
+    tied = judge_ordering(
+        {"COT": 96.53, "CCE": 96.53, "ERM": 94.0}, {"COT": seeds(9), "CCE": seeds(5), "ERM": seeds(5)}
+    )
+    assert tied.holds is True
+    assert {(pair.better, pair.worse) for pair in tied.pairs} == {("COT", "ERM"), ("CCE", "ERM")}
+
+
+def test_noise_is_the_paired_t_test_after_holm() -> None:
+    ours = {
+        "ERM": seeds(80.0, 81.0, 79.5, 80.2),
+        "CCE": seeds(81.1, 82.0, 80.6, 81.2),
+        "COT": seeds(80.3, 80.8, 79.9, 80),
+    }
+    ordering = judge_ordering({"ERM": 1.0, "COT": 2.0, "CCE": 3.0}, ours)
+    raw = {(p.better, p.worse): float(ttest_rel(list(ours[p.better].values()), list(ours[p.worse].values())).pvalue)
+           for p in ordering.pairs}  # fmt: skip
+    for pair in ordering.pairs:
+        assert pair.measured.p == pytest.approx(raw[pair.better, pair.worse])
+    smallest = min(ordering.pairs, key=lambda pair: pair.measured.p or 1)
+    assert smallest.holm_p == pytest.approx(3 * min(raw.values()))
+    assert {(p.better, p.worse): p.clear for p in ordering.pairs} == {
+        ("CCE", "COT"): True, ("CCE", "ERM"): True, ("COT", "ERM"): False,
+    }  # fmt: skip
+
+
+def test_one_seed_can_be_ordered_but_is_never_beyond_noise() -> None:
+    ordering = judge_ordering(PAPER, {method: seeds(value) for method, value in PAPER.items()})
+    assert ordering.holds is True
+    assert not any(pair.clear for pair in ordering.pairs)
+
+
+def test_only_common_seeds_are_paired_and_missing_methods_are_left_out() -> None:
+    ordering = judge_ordering(PAPER, {"ERM": {0: 80.0, 1: 90.0}, "CCE": {0: 81.0, 2: 50.0}, "COT": {}})
+    [pair] = ordering.pairs
+    assert (pair.measured.mean, pair.measured.n, pair.published) == (1.0, 1, 2.0)
+    assert judge_ordering(PAPER, {"ERM": seeds(1.0)}).holds is None
+
+
+def half_done(out: Path) -> Reproduction:
+    """Table-fashion: all of LT 10, ERM alone of LT 100, nothing of the rest; CCE gains 2 points, COT loses 1."""
+    options = StudyOptions(seeds=3, released=True, epochs=5)
+    gains = {"ERM": 0.0, "FL": 0.0, "COT": -0.01, "CCE": 0.02, "released": -0.03}
+    wobble = (0.0, 0.01, 0.002)
+    for cell in plan(STUDIES["table-fashion"], options):
+        if cell.config.data.imbalance == "exp:10" or (cell.config.data.imbalance, cell.method) == ("exp:100", "ERM"):
+            for job, own in zip(cell.jobs(out), wobble, strict=True):
+                finish(job, 0.80 + gains[cell.method] + own + 0.001 * job.config.seed * gains[cell.method])
+    return read_reproduction(STUDIES["table-fashion"], options, out, command="evenhand reproduce table-fashion")
+
+
+def test_cells_hold_mean_spread_published_and_difference(tmp_path: Path) -> None:
+    result = half_done(tmp_path)
+    cells = {
+        (each["method"], column["imbalance"]): each for column in to_json(result)["columns"] for each in column["cells"]
+    }
+    erm = cells["ERM", "exp:10"]
+    assert erm["measured"]["balanced_accuracy"]["mean"] == pytest.approx(80.4)
+    assert erm["measured"]["balanced_accuracy"]["spread"] == pytest.approx(0.52915, abs=1e-4)
+    assert erm["measured"]["balanced_accuracy"]["difference"] == pytest.approx(80.4 - 91.45)
+    assert (erm["n"], erm["wanted"], erm["published"]) == (3, 3, 91.45)
+    assert cells["CCE", "exp:100"]["measured"] == {}
+    assert cells["released", "exp:10"]["published"] is None
+
+
+def test_partial_results_are_shown_and_what_is_missing_is_said(tmp_path: Path) -> None:
+    result = half_done(tmp_path)
+    assert (result.finished, result.wanted) == (18, 60)
+    assert result.conclusions()[0].startswith("42 of 60 runs are missing")
+    page = to_markdown(result)
+    assert "not run yet" in page
+    assert "No two methods of the paper's order are measured yet." in page
+
+
+def test_the_page_says_how_it_was_made_and_labels_every_reduction(tmp_path: Path) -> None:
+    page = to_markdown(half_done(tmp_path))
+    for words in (
+        "evenhand reproduce table-fashion",
+        "protocol small",
+        "3 seeds",
+        "2 processors (x86_64), cpu",
+        "torch 2.9",
+        "0123456789abcdef",
+        "2026-01-02",
+        "a quarter",
+        "standing in for ResNet-34",
+        "5 epochs (protocol small: 10, the paper: 200)",
+        "COT",
+        "released code's: +5",
+        "The two signs of CCE are compared by a test of their own in each column, without that correction.",
+    ):
+        assert words in page, words
+
+
+def test_differences_below_one_test_image_are_not_beyond_noise(tmp_path: Path) -> None:
+    """CCE gains a point in every seed, give or take a hundredth, and one of 100 test images is a point."""
+    options = StudyOptions(seeds=3, released=True)
+    for test_count, clear in ((100, False), (1_000_000, True)):
+        for cell in plan(STUDIES["table-fashion"], options):
+            if cell.config.data.imbalance == "exp:10" and cell.method in ("ERM", "CCE", "released"):
+                for job in cell.jobs(tmp_path / str(test_count)):
+                    gain = 0.01 + 0.0001 * job.config.seed if cell.method == "CCE" else 0.0
+                    finish(job, 0.8 + gain, test_count=test_count)
+        column = read_reproduction(STUDIES["table-fashion"], options, tmp_path / str(test_count)).columns[0]
+        for measure in ("balanced_accuracy", "accuracy"):
+            assert [pair.clear for pair in column.orderings[measure].pairs] == [clear]
+            assert (column.sign[measure].p is not None) == clear
+
+
+def test_the_order_of_the_first_column_is_judged(tmp_path: Path) -> None:
+    column = to_json(half_done(tmp_path))["columns"][0]
+    ordering = column["orderings"]["balanced_accuracy"]
+    assert ordering["holds"] is False
+    reversed_ = {(pair["better"], pair["worse"]) for pair in ordering["pairs"] if not pair["agrees"]}
+    assert reversed_ == {("COT", "ERM"), ("COT", "FL")}
+
+
+def test_three_files_are_written_and_agree(tmp_path: Path) -> None:
+    result = half_done(tmp_path / "runs")
+    paths = write_reproduction(result, tmp_path / "out")
+    assert [path.name for path in paths] == ["table.json", "table.csv", "table.md"]
+    content = json.loads(paths[0].read_text())
+    rows = list(csv.DictReader(io.StringIO(paths[1].read_text())))
+    assert len(rows) == 4 * 5
+    first = content["columns"][0]["cells"][0]["measured"]["balanced_accuracy"]
+    assert float(rows[0]["mean"]) == first["mean"]
+    conditions = [rows[0][key] for key in ("protocol", "epochs", "fraction", "comparable")]
+    assert conditions == ["small", "5", "0.25", "True"]
+    assert content["columns"][0]["cells"][0]["comparable"] is True
+    assert str(tmp_path) not in paths[2].read_text()
+
+
+def test_road_marking_shows_accuracy_and_balanced_accuracy(tmp_path: Path) -> None:
+    options = StudyOptions(seeds=1)
+    for cell in plan(STUDIES["table-road"], options):
+        for job in cell.jobs(tmp_path):
+            finish(job, 0.7, accuracy=0.9)
+    result = read_reproduction(STUDIES["table-road"], options, tmp_path)
+    measured = to_json(result)["columns"][0]["cells"][0]["measured"]
+    assert {name: each["difference"] for name, each in measured.items()} == {
+        "balanced_accuracy": pytest.approx(70 - 98.78), "accuracy": pytest.approx(90 - 98.78),
+    }  # fmt: skip
+    assert "both measures" in to_markdown(result)
+
+
+def test_other_papers_results_are_listed(tmp_path: Path) -> None:
+    page = to_markdown(read_reproduction(STUDIES["table-road-sota"], StudyOptions(), tmp_path))
+    assert "Bailo et al. (PCANet + SVM) | 99.10" in page
+
+
+def test_a_damaged_summary_is_one_sentence(tmp_path: Path) -> None:
+    job = plan(STUDIES["table-fashion"], StudyOptions(seeds=1))[0].jobs(tmp_path)[0]
+    (finish(job, 0.5) / "summary.json").write_text("{}")
+    with pytest.raises(EvenhandError, match="not as training writes it"):
+        read_reproduction(STUDIES["table-fashion"], StudyOptions(seeds=1), tmp_path)
+
+
+def test_missing_data_are_named_before_anything_runs(tmp_path: Path) -> None:
+    cells = plan(STUDIES["table-road"], StudyOptions(data_root=str(tmp_path)))
+    with pytest.raises(EvenhandError, match=r"put dataset_annotations.txt and images/ into"):
+        check_sources(cells)
+
+
+def test_a_tiny_study_from_its_plan_to_its_table(tmp_path: Path) -> None:
+    """Real runs, on digits."""
+    from evenhand.training.run import train_run
+
+    study = Study(
+        "table-tiny-digits", "two methods on digits", (Panel("digits", ("resnet34",), ("none",), ("ERM", "CCE")),)
+    )
+    options = StudyOptions(seeds=1, epochs=1)
+    for cell in plan(study, options):
+        for job in cell.jobs(tmp_path):
+            train_run(job.config, job.folder)
+    result = read_reproduction(study, options, tmp_path)
+    assert (result.finished, result.wanted) == (2, 2)
+    content = to_json(result)
+    [column] = content["columns"]
+    for cell in column["cells"]:
+        assert 0 < cell["measured"]["balanced_accuracy"]["mean"] < 100
+        assert cell["published"] is None
+    assert content["made"]["machines"]
+
+
+def test_speed_measures_both_forms_of_cot_beside_cce() -> None:
+    setting = Setting("resnet8", 32, Size((10,) * 10, 0, 1, 16), "float32")
+    times = measure_speed([setting], seconds=0.5)
+    [each] = times
+    assert each.rounds >= 5
+    one, two = each.ratios["cot:forwards=1"], each.ratios["cot"]
+    assert one[1] <= one[0] <= one[2]
+    assert two[1] <= two[0] <= two[2]
+    content = speed_json(times, "evenhand reproduce speed", here())
+    assert ", cpu, " in content["made"]["machines"][0]
+    assert _config(setting, "cce").compute.accelerator == "cpu"
+    assert content["paper"] == 1.7
+    assert (content["settings"][0]["precision"], content["settings"][0]["threads"]) == ("float32", each.threads)
+    assert len(speed_rows(times)) == 4
+    assert "evenhand reproduce speed" in speed_markdown(times, "evenhand reproduce speed", here())
