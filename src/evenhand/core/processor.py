@@ -17,7 +17,7 @@ def prepare_processor() -> None:
     """Set environment variables for torch's libraries, unless the user has set them.
 
     - `OMP_WAIT_POLICY=PASSIVE`: threads that wait sleep instead of spinning. On an idle machine that costs little;
-      beside other processes spinning threads take the very cores that the others wait for. It is read when torch is loaded.
+      beside other processes spinning threads take the cores that the others wait for. It is read when torch is loaded.
     - `ONEDNN_MAX_CPU_ISA`: some virtual machines announce AMX without being able to run it, and bfloat16 would end the
       process with an illegal instruction. It is read at the first convolution.
     """
