@@ -53,6 +53,6 @@ def has_tiles() -> bool:
         code.write(_CPUID)
         address = ctypes.addressof(here := ctypes.c_char.from_buffer(code))
         eax_of = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)(address)
-        described = eax_of(0, 0) >= TILE_LEAF and eax_of(TILE_LEAF, 0) > 0  # the highest leaf; the number of palettes
+        described = bool(eax_of(0, 0) >= TILE_LEAF and eax_of(TILE_LEAF, 0))  # the highest leaf; the number of palettes
         del here, eax_of  # a buffer that is in use cannot be closed
     return described
