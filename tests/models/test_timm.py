@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models.backbone import input_transform, load_backbone
 from evenhand.models.build import build_model
 
 from .networks import images
@@ -59,3 +60,23 @@ def test_one_sentence(name, message):
     with pytest.raises(EvenhandError, match=message) as caught:
         build_model(name, num_classes=4, pretrained="nosuchtag" in name)
     assert "\n" not in str(caught.value)
+
+
+def test_preprocessing_is_that_of_timm():
+    for name in ("resnet18", "vit_base_patch16_clip_224.openai", "tf_efficientnet_lite0", "convnext_atto"):
+        ours, theirs = input_transform(f"timm:{name}"), timm.data.resolve_data_config(model=timm.create_model(name))
+        assert ours.crop_size == theirs["input_size"][-1]
+        assert ours.resize_size == int(ours.crop_size / theirs["crop_pct"])
+        assert (ours.interpolation, ours.mean, ours.std) == tuple(
+            theirs[key] for key in ("interpolation", "mean", "std")
+        )
+
+
+def test_a_local_file_is_a_backbone(tmp_path):
+    theirs = timm.create_model("resnet18", num_classes=7).eval()
+    torch.save(theirs.state_dict(), tmp_path / "mine.pth")
+    ours = load_backbone("timm:resnet18", tmp_path / "mine.pth")
+    with torch.no_grad():
+        expected = theirs.forward_head(theirs.forward_features(images(64)), pre_logits=True)
+        assert_close(ours(images(64)), expected, rtol=0, atol=0)
+    assert ours.weights.source == str(tmp_path / "mine.pth")

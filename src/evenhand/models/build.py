@@ -1,18 +1,34 @@
 """A name to a network."""
 
 import difflib
+from pathlib import Path
 from typing import get_args
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
 from evenhand.models.from_timm import PREFIX, build_timm
-from evenhand.models.zoo import ZOO, build_torchvision
+from evenhand.models.lite0 import NAME as LITE0
+from evenhand.models.lite0 import build_lite0
+from evenhand.models.zoo import ALIASES, NINE, build_torchvision, torchvision_names
 
-_BUILDERS = {**dict.fromkeys(BLOCKS_AND_WIDTH, build_cifar), **dict.fromkeys(ZOO, build_torchvision)}
+NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)
+"""The networks for CIFAR, those of the paper, and the one whose weights are a package; `list_models` names all."""
 
-NAMES = tuple(_BUILDERS)
-"""Every name `build_model` knows; beside these it takes `timm:NAME`."""
+
+def list_models(*, pretrained: bool = False) -> list[str]:
+    """Return every name that `build_model` knows; beside these it takes `timm:NAME`.
+
+    Args:
+        pretrained: only those with ImageNet weights.
+
+    Example:
+        >>> from evenhand.models.build import list_models
+        >>> list_models()[:4], "resnet8" in list_models(pretrained=True)
+        (['resnet8', 'resnet32', 'resnet32x4', 'lite0'], False)
+    """
+    own = [] if pretrained else list(BLOCKS_AND_WIDTH)
+    return [*own, LITE0, *sorted({*ALIASES, *torchvision_names()})]
 
 
 def build_model(
@@ -22,23 +38,25 @@ def build_model(
     channels: int = 3,
     image_size: int = 32,
     stem: Stem = "auto",
-    pretrained: bool = False,
+    pretrained: bool | Path = False,
 ) -> Classifier:
     """Build a network by name, freshly initialised unless `pretrained`.
 
     Args:
-        name: one of `NAMES`, or `timm:NAME` for any network of timm. `resnet8`, `resnet32` and `resnet32x4` are the
-            residual networks for CIFAR; the others are torchvision's, `squeezenet` being its version 1.1 and
-            `resnext50` its 32x4d.
+        name: one of `list_models()`, or `timm:NAME` for any network of timm. `resnet8`, `resnet32` and `resnet32x4`
+            are the residual networks for CIFAR; `lite0` is EfficientNet-Lite0; the others are torchvision's,
+            `squeezenet` being its version 1.1 and `resnext50` its 32x4d.
         num_classes: K, at least 2.
         channels: C of the images.
         image_size: shorter side of the images in pixels.
         stem: how the network begins. `imagenet`: as published, which for most halves height and width twice. `small`:
-            the first convolution is 3 x 3 with stride 1, and no pooling follows. `auto`: `small` up to 96 px, else
-            `imagenet`. The networks for CIFAR have the small stem only, those of timm only their own.
+            the first convolution is 3 x 3 with stride 1, and no pooling follows. `auto`: `small` up to 96 px where the
+            network can have it, else `imagenet`. The networks for CIFAR have the small stem only, those of timm only
+            their own.
         pretrained: start from weights trained on ImageNet, for all but the last layer. This needs the imagenet stem,
             and `auto` chooses it. Where images do not have three channels the first kernel is changed as
-            :func:`evenhand.models.zoo.fit_channels` says.
+            :func:`evenhand.models.zoo.fit_channels` says. A path: other weights of the same network, a state dict in
+            safetensors or in torch's format.
 
     Returns:
         The network, in training mode on the CPU.
@@ -64,9 +82,12 @@ def build_model(
     if stem not in get_args(Stem):
         raise EvenhandError(f"The stem must be auto, small or imagenet, got {stem!r}.")
     request = Request(name, num_classes, channels, image_size, stem, pretrained)
+    known_model(name)
     if name.startswith(PREFIX):
         return build_timm(request)
-    return _BUILDERS[known_model(name)](request)
+    if name in BLOCKS_AND_WIDTH:
+        return build_cifar(request)
+    return build_lite0(request) if name == LITE0 else build_torchvision(request)
 
 
 def known_model(name: str) -> str:
@@ -77,8 +98,9 @@ def known_model(name: str) -> str:
         >>> known_model("resnet34")
         'resnet34'
     """
-    if name in _BUILDERS or name.startswith(PREFIX):
+    names = list_models()
+    if name in names or name.startswith(PREFIX):
         return name
-    near = difflib.get_close_matches(name.lower(), NAMES, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(NAMES)}, and timm:NAME."
     raise EvenhandError(f"There is no network {name!r}; {hint}")

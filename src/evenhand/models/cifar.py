@@ -1,10 +1,13 @@
 """The residual networks of He et al. (2016, section 4.2) for small images, as the long-tail literature uses them."""
 
+from pathlib import Path
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import Classifier, Request
+from evenhand.models.weights import fill, read_state
 
 BLOCKS_AND_WIDTH = {"resnet8": (1, 16), "resnet32": (5, 16), "resnet32x4": (5, 64)}
 """Blocks in each of the three stages, and channels of the first stage. Two networks are called ResNet-32 in papers:
@@ -21,12 +24,15 @@ def build_cifar(request: Request) -> Classifier:
         >>> build_cifar(request).num_features
         64
     """
-    if request.pretrained:
+    if request.pretrained is True:
         raise EvenhandError(f"There are no pretrained weights for {request.name}; choose a network of torchvision.")
     if request.stem == "imagenet":
         raise EvenhandError(f"{request.name} has no imagenet stem: leave the stem at auto, or choose small.")
     blocks, width = BLOCKS_AND_WIDTH[request.name]
     network = CifarResNet(blocks, width, channels=request.channels, num_classes=request.num_classes)
+    if request.pretrained:
+        file = Path(request.pretrained)
+        fill(network, read_state(file), fresh="head.", what=f"The weights in {file}")
     return Classifier(network, name=request.name, stem="small", num_features=network.head.in_features)
 
 

@@ -1,6 +1,7 @@
 """The one shape in which every network is handed out."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
 import torch
@@ -19,7 +20,8 @@ class Request:
     channels: int
     image_size: int
     stem: Stem
-    pretrained: bool
+    pretrained: bool | Path
+    """Whether to start from the official ImageNet weights, or a file with others."""
 
 
 class Network(Protocol):
@@ -80,6 +82,10 @@ class Classifier(nn.Module):
         if not with_features:
             return logits
         return logits, torch.flatten(self.network.forward_head(maps, pre_logits=True), 1)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return features (N, F) of images (N, C, H, W), without the cost of logits."""
+        return torch.flatten(self.network.forward_head(self.network.forward_features(images), pre_logits=True), 1)
 
     def extra_repr(self) -> str:
         """Show name and stem in the printed module."""

@@ -1,13 +1,17 @@
 """Any network of timm, where that is installed."""
 
 import difflib
+import os
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import Classifier, Request
+from evenhand.models.transform import InputTransform, Interpolation
+from evenhand.models.weights import Weights, describe_tensors, fill, read_state, short
 
 PREFIX = "timm:"
 
@@ -26,11 +30,73 @@ def build_timm(request: Request) -> Classifier:
         raise _unknown(name, timm)
     try:
         network = timm.create_model(
-            name, pretrained=request.pretrained, num_classes=request.num_classes, in_chans=request.channels
+            name, pretrained=request.pretrained is True, num_classes=request.num_classes, in_chans=request.channels
         )
     except Exception as error:  # a thousand networks and the hub of their weights raise nearly anything
-        raise EvenhandError(f"timm cannot build {name!r}: {_reason(error)}.") from error
+        raise EvenhandError(f"timm cannot build {name!r}: {short(error)}{_remedy(name, timm, request)}.") from error
+    if request.pretrained and request.pretrained is not True:
+        file = Path(request.pretrained)
+        fill(network, read_state(file), fresh=_last_layers(network), what=f"The weights in {file}")
     return Classifier(network, name=request.name, stem="auto", num_features=_count_features(network, request))
+
+
+def timm_transform(name: str) -> InputTransform:
+    """Return what the makers of a network's weights put images through."""
+    timm = _import_timm()
+    plain = name.removeprefix(PREFIX)
+    if ":" not in plain and not timm.is_model(plain):
+        raise _unknown(plain, timm)
+    config = _config(plain, timm)
+    if config is None or not config.input_size:
+        raise EvenhandError(f"timm does not say what images {name} takes; choose another network.")
+    size = config.input_size[-1]
+    # Random choices of a filter are for training; timm tests with bicubic then.
+    interpolation: Any = config.interpolation if config.interpolation in get_args(Interpolation) else "bicubic"
+    return InputTransform(
+        resize_size=int(size / config.crop_pct),
+        crop_size=size,
+        resize_rule="stretch" if config.crop_mode == "squash" else "shorter",
+        interpolation=interpolation,
+        mean=tuple(config.mean),
+        std=tuple(config.std),
+    )
+
+
+def describe_timm(classifier: Classifier) -> Weights:
+    """Say what weights timm has loaded; the last layer is fresh and no part of them."""
+    network: Any = classifier.network
+    last = _last_layers(network)
+    state = {key: value for key, value in network.state_dict().items() if not key.startswith(last)}
+    return describe_tensors(state, _address(classifier.name.removeprefix(PREFIX)))
+
+
+def _address(name: str) -> str:
+    config = _config(name, _import_timm())
+    if config is None:
+        return PREFIX + name
+    return f"https://huggingface.co/{config.hf_hub_id}" if config.hf_hub_id else str(config.url or PREFIX + name)
+
+
+def _config(name: str, timm: Any) -> Any:
+    """Return what timm knows of a network's weights; None where there are none of this name."""
+    try:
+        return timm.get_pretrained_cfg(name, allow_unregistered=True)
+    except RuntimeError:
+        return None
+
+
+def _last_layers(network: Any) -> tuple[str, ...]:
+    last = network.get_classifier()
+    heads = last if isinstance(last, tuple) else (last,)
+    return tuple(f"{path}." for path, module in network.named_modules() if any(module is head for head in heads))
+
+
+def _remedy(name: str, timm: Any, request: Request) -> str:
+    """Say where weights go that could not be fetched; timm finds them in the hub's own folder."""
+    if request.pretrained is not True or not timm.is_model(name.split(".")[0]):
+        return ""
+    folder = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    return f"; get {_address(name)} some other way and put it into {folder}, or give a file of weights"
 
 
 def _import_timm() -> Any:
@@ -57,13 +123,9 @@ def _count_features(network: Any, request: Request) -> int:
             features = network.forward_head(maps, pre_logits=True)
     except Exception as error:  # each family has its own way to fail
         raise EvenhandError(
-            f"{request.name} does not take {channels} x {size} x {size} images ({_reason(error)}); choose another "
+            f"{request.name} does not take {channels} x {size} x {size} images ({short(error)}); choose another "
             "image size or network."
         ) from error
     finally:
         network.train(training)
     return int(features.numel())
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

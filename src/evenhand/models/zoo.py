@@ -1,20 +1,22 @@
 """Networks of torchvision: what is cut and sewn so that they take any images and any number of classes."""
 
-import contextlib
-import sys
+import re
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, Literal
-from urllib.parse import urlparse
 
 import torch
+import torchvision
 from torch import Tensor, nn
 from torchvision.models import get_model, get_model_weights
+from torchvision.models import list_models as list_torchvision
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import BodyAndHead, Classifier, Request
+from evenhand.models.transform import InputTransform
+from evenhand.models.weights import Weights, describe_file, fetch_weights, fill, read_state
 
 SMALL_UP_TO = 96
 """The largest image size, in pixels, for which `auto` means the small stem."""
@@ -63,22 +65,56 @@ _SQUEEZENET = Family(
 _DENSENET = Family("features.conv0", "features.pool0", "classifier", nn.init.kaiming_normal_, smallest=(8, 29))
 _EFFICIENTNET = Family("features.0.0", None, "classifier.1", _kaiming_out)
 
-ZOO = {
-    "resnet34": ("resnet34", _RESNET),
-    "resnet50": ("resnet50", _RESNET),
-    "resnet101": ("resnet101", _RESNET),
-    "squeezenet": ("squeezenet1_1", _SQUEEZENET),
-    "resnext50": ("resnext50_32x4d", _RESNET),
-    "densenet121": ("densenet121", _DENSENET),
-    "efficientnet_b0": ("efficientnet_b0", _EFFICIENTNET),
-    "efficientnet_b1": ("efficientnet_b1", _EFFICIENTNET),
-    "efficientnet_b7": ("efficientnet_b7", _EFFICIENTNET),
+# How names of torchvision's begin, and the family; of any other network only the two ends are known.
+_FAMILIES = {
+    ("resnet", "resnext", "wide_resnet"): _RESNET,
+    ("squeezenet1_1",): _SQUEEZENET,
+    ("squeezenet1_0",): replace(_SQUEEZENET, smallest=(4, 21)),
+    ("densenet",): _DENSENET,
+    ("efficientnet_b",): _EFFICIENTNET,
 }
-"""Of each name: torchvision's name for the network, and its family."""
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # Their heads in the middle help training only; the official weights want images scaled once more.
+    "googlenet": {"aux_logits": False, "transform_input": True, "init_weights": True},
+    "inception_v3": {"aux_logits": False, "transform_input": True, "init_weights": True},
+}
+_TRAINING_ONLY = re.compile(r"aux\d\.|AuxLogits\.")
+_DENSENET_KEY = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(\d)")
+"""In the published files of DenseNet names have one more dot."""
+_ONE_SIZE = ("vit", "maxvit")
+"""Networks that learned the positions of one image size."""
+
+ALIASES = {"squeezenet": "squeezenet1_1", "resnext50": "resnext50_32x4d"}
+"""Short names and torchvision's for the same networks."""
+
+NINE = (
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "squeezenet",
+    "resnext50",
+    "densenet121",
+    "efficientnet_b0",
+    "efficientnet_b1",
+    "efficientnet_b7",
+)
+"""The networks of the paper."""
+
+
+@cache
+def torchvision_names() -> tuple[str, ...]:
+    """Return the networks of torchvision that have official ImageNet weights, by its own names.
+
+    Example:
+        >>> from evenhand.models.zoo import torchvision_names
+        >>> {"resnet18", "mobilenet_v3_small", "convnext_tiny", "vit_b_16"} <= set(torchvision_names())
+        True
+    """
+    return tuple(list_torchvision(module=torchvision.models))
 
 
 def build_torchvision(request: Request) -> Classifier:
-    """Build one of `ZOO`: torchvision's network but for the stem, the number of channels and the last layer.
+    """Build a network of torchvision's but for the stem, the number of channels and the last layer.
 
     The small stem is a 3 x 3 convolution with stride 1 and no max-pooling behind it. Pretrained are all weights but
     those of the last layer; see `fit_channels` for images without three channels.
@@ -90,21 +126,45 @@ def build_torchvision(request: Request) -> Classifier:
         >>> build_torchvision(request).stem
         'imagenet'
     """
-    original, family = ZOO[request.name]
-    stem = _choose_stem(request, family)
-    network = get_model(original, num_classes=request.num_classes)
+    original = ALIASES.get(request.name, request.name)
+    known = _known_family(original)
+    stem = _choose_stem(request, known, original)
+    network = _build(original, request)
+    family = known or _two_ends(network)
     if stem == "small" or request.channels != 3:
         _replace(network, family.first, _first(network, family, request.channels, stem))
     if stem == "small" and family.pool:
         _replace(network, family.pool, nn.Identity())
-    if request.pretrained:
-        state = _pretrained_state(request.name)
-        kernel = f"{family.first}.weight"
-        state[kernel] = fit_channels(state[kernel], request.channels)
-        fresh = {key: value for key, value in network.state_dict().items() if key.startswith(f"{family.last}.")}
-        network.load_state_dict({**state, **fresh})
+    if request.pretrained is True:
+        _fill_official(network, family, request)
+    elif request.pretrained:
+        _fill(network, family, request, describe_file(request.pretrained))
     num_features = network.get_parameter(f"{family.last}.weight").shape[1]
     return Classifier(family.split(network, family.last), name=request.name, stem=stem, num_features=num_features)
+
+
+def torchvision_transform(name: str) -> InputTransform:
+    """Return what the makers of the official weights put images through.
+
+    Example:
+        >>> from evenhand.models.zoo import torchvision_transform
+        >>> transform = torchvision_transform("efficientnet_b0")
+        >>> transform.resize_size, transform.crop_size, transform.interpolation
+        (256, 224, 'bicubic')
+    """
+    made: Any = get_model_weights(ALIASES.get(name, name)).DEFAULT.transforms()
+    return InputTransform(
+        resize_size=made.resize_size[0],
+        crop_size=made.crop_size[0],
+        interpolation=made.interpolation.value,
+        mean=tuple(made.mean),
+        std=tuple(made.std),
+    )
+
+
+def torchvision_weights(name: str) -> Weights:
+    """Return the official weights, after a download if they are not here yet."""
+    return fetch_weights(name, get_model_weights(ALIASES.get(name, name)).DEFAULT.url)
 
 
 def fit_channels(kernel: Tensor, channels: int) -> Tensor:
@@ -134,15 +194,51 @@ def fit_channels(kernel: Tensor, channels: int) -> Tensor:
     return kernel[:, torch.arange(channels) % before] * (before / channels)
 
 
-def _choose_stem(request: Request, family: Family) -> Literal["small", "imagenet"]:
+def _known_family(original: str) -> Family | None:
+    return next((family for begins, family in _FAMILIES.items() if original.startswith(begins)), None)
+
+
+def _two_ends(network: nn.Module) -> Family:
+    """Say of a network without a family where it begins and ends; its stem stays as it is."""
+    first = next(path for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
+    *_, last = (path for path, module in network.named_modules() if isinstance(module, nn.Linear))
+    return Family(first, None, last, _kaiming_out)
+
+
+def _build(original: str, request: Request) -> nn.Module:
+    options = _OPTIONS.get(original, {})
+    if original.startswith("vit"):
+        options = {"image_size": _smallest(original)}
+    if options.get("transform_input") and request.channels != 3:
+        raise EvenhandError(f"{request.name} takes images of 3 channels, got {request.channels}.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        network: nn.Module = get_model(original, num_classes=request.num_classes, **options)
+    return network
+
+
+def _smallest(original: str) -> int:
+    return int(get_model_weights(original).DEFAULT.meta["min_size"][0])
+
+
+def _choose_stem(request: Request, family: Family | None, original: str) -> Literal["small", "imagenet"]:
     if request.pretrained and request.stem == "small":
         raise EvenhandError("Pretrained weights need the imagenet stem: leave the stem at auto, or do without them.")
     stem = request.stem
+    if stem == "small" and family is None:
+        raise EvenhandError(f"{request.name} has no small stem: leave the stem at auto, or choose imagenet.")
     if stem == "auto":
-        stem = "small" if request.image_size <= SMALL_UP_TO and not request.pretrained else "imagenet"
-    smallest = family.smallest[stem == "imagenet"]
+        small = request.image_size <= SMALL_UP_TO and not request.pretrained and family is not None
+        stem = "small" if small else "imagenet"
+    smallest = family.smallest[stem == "imagenet"] if family else _smallest(original)
+    if original.startswith(_ONE_SIZE) and request.image_size != smallest:
+        raise EvenhandError(
+            f"{request.name} takes images of {smallest} px and no others, got {request.image_size}; resize them or "
+            "choose another network."
+        )
     if request.image_size < smallest:
-        way_out = "enlarge them" if stem == "small" or request.pretrained else "choose the small stem"
+        can_shrink = family is not None and stem == "imagenet" and not request.pretrained
+        way_out = "choose the small stem" if can_shrink else "enlarge them"
         raise EvenhandError(
             f"{request.name} with the {stem} stem takes images of {smallest} px or more, got {request.image_size}; "
             f"{way_out} or another network."
@@ -160,26 +256,25 @@ def _first(network: nn.Module, family: Family, channels: int, stem: str) -> nn.C
     return new
 
 
-def _pretrained_state(name: str) -> dict[str, Tensor]:
-    original, _ = ZOO[name]
-    weights = get_model_weights(original).DEFAULT
-    folder = Path(torch.hub.get_dir(), "checkpoints")
-    file = folder / Path(urlparse(weights.url).path).name
+def _fill_official(network: nn.Module, family: Family, request: Request) -> None:
+    weights = torchvision_weights(request.name)
     try:
-        # torch prints to stdout that it downloads, where a table or JSON may be expected.
-        with contextlib.redirect_stdout(sys.stderr):
-            network = get_model(original, weights=weights, progress=sys.stderr.isatty())
-    except Exception as error:  # a broken connection or a damaged pickle raises nearly anything
-        reason = " ".join(str(error).split())[:120].rstrip(".") or type(error).__name__
+        _fill(network, family, request, weights)
+    except EvenhandError as error:
         # A download gets its name only when it is whole, so a file that is there came before and is no good.
-        if file.exists():
-            raise EvenhandError(
-                f"Cannot use the pretrained weights of {name} in {file} ({reason}); delete the file, and it will be "
-                f"downloaded again from {weights.url}."
-            ) from error
         raise EvenhandError(
-            f"Cannot download the pretrained weights of {name} ({reason}); get {weights.url} some other way and put "
-            f"the file into {folder}."
+            f"Cannot use the pretrained weights of {request.name} in {weights.file} ({str(error).rstrip('.')}); delete "
+            f"the file, and it will be downloaded again from {weights.source}."
         ) from error
-    state: dict[str, Tensor] = network.state_dict()
-    return state
+
+
+def _fill(network: nn.Module, family: Family, request: Request, weights: Weights) -> None:
+    state = {
+        _DENSENET_KEY.sub(r"\1\2", key): value
+        for key, value in read_state(weights.file).items()
+        if not _TRAINING_ONLY.match(key)
+    }
+    kernel = f"{family.first}.weight"
+    if kernel in state:
+        state[kernel] = fit_channels(state[kernel], request.channels)
+    fill(network, state, fresh=f"{family.last}.", what=f"The weights in {weights.file}")

@@ -18,7 +18,7 @@ from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.locks import is_locked
-from evenhand.models.build import NAMES, build_model
+from evenhand.models.build import known_model
 from evenhand.models.from_timm import PREFIX
 from evenhand.runs.config import Config, validate
 from evenhand.training.objectives import build_objective
@@ -237,8 +237,8 @@ def _known_model(name: str) -> str:
     if name.startswith(PREFIX):
         if find_spec("timm") is None:
             raise EvenhandError("Networks of timm need one more package: pip install 'evenhand[timm]'.")
-    elif name not in NAMES:
-        build_model(name, num_classes=2)  # says what is wrong and what is near
+    else:
+        known_model(name)
     return name
 
 

