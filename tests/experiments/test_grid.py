@@ -70,6 +70,7 @@ MATTERS = (
     "schedule.warmup_epochs=3",
     "augmentation.padding=2",
     "augmentation.flip=true",
+    "start.weights=first/weights/best.safetensors",
     "compute.precision=float32",
     "seed=1",
     "track_test=true",
@@ -102,7 +103,21 @@ def test_every_setting_was_considered() -> None:
     known = set()
     for section, value in Config().model_dump(exclude={"compute"}).items():
         known |= {f"{section}.{key}" for key in value} if isinstance(value, dict) else {section}
-    assert known <= {setting.split("=")[0] for setting in (*MATTERS, *DOES_NOT)}
+    assert known <= {setting.split("=")[0] for setting in (*MATTERS, *DOES_NOT, *WITH_WEIGHTS)}
+
+
+WITH_WEIGHTS = ("start.load=body", "start.train=head", f"start.sha256={'a' * 64}")
+
+
+def test_a_second_stage_is_named_by_its_weights_and_not_by_their_path() -> None:
+    start = "start.weights=runs/first"
+    names = {run_name(make_config(settings=[start, *more])) for more in ([], *([each] for each in WITH_WEIGHTS))}
+    assert len(names) == 4
+    content = WITH_WEIGHTS[2]
+    assert run_name(make_config(settings=[start, content])) == run_name(
+        make_config(settings=["start.weights=/elsewhere/copy.safetensors", content])
+    )
+    assert run_name(make_config(settings=["start.weights=/elsewhere/first"])) in names
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)

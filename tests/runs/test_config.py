@@ -181,3 +181,17 @@ def test_wrong_content_of_a_run_names_the_file(tmp_path: Path) -> None:
     path.write_text("epochs: -1\n")
     with pytest.raises(EvenhandError, match=r"^Cannot use the config .*config.yaml: epochs cannot be -1"):
         load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["start.load=body"], "give start.weights"),
+        (["start.train=head"], "a body that has learned nothing"),
+        (["start.weights=run", "start.sha256=abc"], "start.sha256 cannot be 'abc'"),
+    ],
+)
+def test_a_second_stage_needs_a_first_one(settings: list[str], told: str) -> None:
+    with pytest.raises(EvenhandError, match=told):
+        make_config(settings=settings)
+    assert make_config(settings=["start.train=head", "model.pretrained=true"]).start.train == "head"

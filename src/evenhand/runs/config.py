@@ -103,6 +103,19 @@ class AugmentationConfig(_Section):
     """None: as the data set allows."""
 
 
+class StartConfig(_Section):
+    """A second stage: weights to begin with, and which of them are trained."""
+
+    weights: str | None = None
+    """The folder of a finished run (of which the selected weights are taken), or a file of weights; None: none."""
+    sha256: str | None = Field(None, pattern=r"[0-9a-f]{64}")
+    """Of the weights, filled in when the run begins; a run goes on with no others. It names the run, not the path."""
+    load: Literal["all", "body"] = "all"
+    """`body`: the last layer begins afresh, as it must where the classes are others."""
+    train: Literal["all", "head"] = "all"
+    """`head`: the last layer only; the body is frozen and in evaluation mode."""
+
+
 class ComputeConfig(_Section):
     """On what, and how exactly. Nothing here should change what a run means."""
 
@@ -128,9 +141,21 @@ class Config(_Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
+    start: StartConfig = StartConfig()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(0, ge=0)
     track_test: bool = False
+
+    @model_validator(mode="after")
+    def _has_weights_to_start_from(self) -> "Config":
+        start = self.start
+        if start.weights is None and (start.load != "all" or start.sha256 is not None):
+            raise EvenhandError("start.load and start.sha256 speak of weights to begin with; give start.weights.")
+        if start.weights is None and start.train == "head" and not self.model.pretrained:
+            raise EvenhandError(
+                "start.train=head freezes a body that has learned nothing; give start.weights or model.pretrained=true."
+            )
+        return self
 
 
 def make_config(

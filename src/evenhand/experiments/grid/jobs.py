@@ -176,6 +176,10 @@ def run_name(config: Config) -> str:
     content["objective"] = objective
     content["data"]["source"] = source
     del content["data"]["root"]
+    start = content.pop("start")
+    if start["weights"] is not None:
+        # By content, not by place; of a run that is still to be made, the name says what the content will be.
+        content["start"] = start | {"weights": start.pop("sha256") or Path(start["weights"]).name}
     content["compute"] = {"precision": config.compute.precision}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
     parts = [
