@@ -20,9 +20,11 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import Predictions, load_predictions
-from evenhand.report import drawing, sections
-from evenhand.report.drawing import Hover
-from evenhand.report.material import read_material
+from evenhand.report import drawing
+from evenhand.report.drawing import draw_figures
+from evenhand.report.figures import PAGE
+from evenhand.report.figures.page_figure import Hover, PageFigure, Shown
+from evenhand.report.material import Material, read_material
 from evenhand.report.page import render, write_report
 from evenhand.report.tables import class_table, confusion_table, pair_table
 from tests.report.fabricated import HOSTILE, write_comparison_folder, write_run
@@ -161,22 +163,43 @@ def test_values_are_told_by_the_bars_and_points_that_show_them(monkeypatch: pyte
         told[prefix] = hover
         return Markup()
 
-    monkeypatch.setattr(sections, "inline", keep)
-    runs = read_material([hostile]).predictions()
-    assert not sections.distribution(runs).trouble
-    assert not sections.recall(runs).trouble
-    assert not sections.differences(runs, "ce")["cce"].trouble
-    for bar, [text] in told["distribution"]:
+    monkeypatch.setattr(drawing, "inline", keep)
+    drawn = draw_figures(PAGE, read_material([hostile]))
+    assert not [panel.trouble for section in drawn.values() for panels in section for panel in panels if panel.trouble]
+    for bar, [text] in told["distribution-0"]:
         assert isinstance(bar, Rectangle)
         assert text.endswith(f": {max(bar.get_width(), bar.get_height()):,.0f} training images")
-    for bar, [text] in told["difference-1"]:
+    for bar, [text] in told["difference-0"]:
         assert isinstance(bar, Rectangle)
         assert text.endswith(f": {bar.get_width():+.1f} points")
-    for cloud, texts in told["recall"]:
+    for cloud, texts in told["recall-0"]:
         assert isinstance(cloud, PathCollection)
         points = np.asarray(cloud.get_offsets())
         assert len(points) == len(texts) == len(HOSTILE)
         assert all(f": {x:.1f}%, " in text for (x, _), text in zip(points, texts, strict=True))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_entry_is_all_that_a_new_figure_needs(monkeypatch: pytest.MonkeyPatch, hostile: Path) -> None:
+    def draw(_material: Material, panel: str) -> Shown:
+        if panel == "cce":
+            raise EvenhandError("There is nothing to draw of cce.")
+        return Shown(Figure(), f"A figure of {panel}.")
+
+    entry = PageFigure("new", "objectives", draw, caption="What is new.", panels=lambda material: material.finished)
+    never = PageFigure("never", "objectives", draw, condition=lambda _: False)
+    monkeypatch.setattr("evenhand.report.page.PAGE", (*PAGE, entry, never))
+    found = page(hostile)
+    assert [each["alt"] for each in found.every("img") if "new" in each["alt"] or "figure of" in each["alt"]] == [
+        "A figure of ce."
+    ]
+    assert "What is new." in found.text
+    assert "There is nothing to draw of cce." in found.text
+
+
+def test_every_figure_of_the_page_has_a_name_of_its_own() -> None:
+    names = [figure.name for figure in PAGE]
+    assert len(names) == len(set(names))
 
 
 def test_the_same_folders_give_the_same_page(hostile: Path, compared: str) -> None:

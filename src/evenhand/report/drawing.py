@@ -2,23 +2,22 @@
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from markupsafe import Markup, escape
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
-from evenhand.report.figures import figure_bytes
+from evenhand.report.figures.page_figure import Hover, PageFigure, Section
+from evenhand.report.figures.style import figure_bytes
+from evenhand.report.material import Material
 
 # An SVG of very many points is larger than a picture of them, and slower to show.
 LARGEST_SVG = 200_000
 # Below so much of its own width the letters of a figure are too small; it scrolls instead.
 LEAST_SCALE = 0.65
-
-Hover = Sequence[tuple[Artist, Sequence[str]]]
-"""What the parts of an artist say under the pointer: a bar has one text, a cloud of points one a point."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,36 @@ class Drawing:
 
     content: Markup
     trouble: str = ""
+    caption: str = ""
+    panel: str = ""
 
 
-def drawn(make: Callable[..., Markup], *arguments: object) -> Drawing:
+def draw_figures(figures: Iterable[PageFigure], material: Material) -> dict[str, list[list[Drawing]]]:
+    """Draw those figures that the material is enough for; each is a list of panels, mostly of one.
+
+    Returns:
+        The figures of each section, in order.
+    """
+    sections: dict[str, list[list[Drawing]]] = {name: [] for name in get_args(Section)}
+    for each in figures:
+        if each.condition(material):
+            panels = [""] if each.panels is None else each.panels(material)
+            drawn = [_drawn(each, material, panel, number) for number, panel in enumerate(panels)]
+            sections[each.section].append(drawn)
+    return sections
+
+
+def _drawn(each: PageFigure, material: Material, panel: str, number: int) -> Drawing:
     """Make a figure; what cannot be drawn is said where it would stand."""
     try:
-        return Drawing(make(*arguments))
+        shown = each.draw(material, panel)
+        if shown.hover:
+            content = inline(shown.figure, shown.alt, f"{each.name}-{number}", shown.hover)
+        else:
+            content = picture(shown.figure, shown.alt, points=shown.points)
+        return Drawing(content, caption=each.caption or panel, panel=panel)
     except EvenhandError as error:
-        return Drawing(Markup(), str(error))
+        return Drawing(Markup(), str(error), panel=panel)
 
 
 def picture(figure: Figure, alt: str, *, points: bool = False) -> Markup:

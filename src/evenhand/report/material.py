@@ -150,6 +150,19 @@ class Material:
         """Return all runs, finished ones first."""
         return [*(run for runs in self.finished.values() for run in runs), *self.unfinished]
 
+    def trained(self) -> dict[str, list[RunFiles]]:
+        """Return the finished runs by name, or the unfinished ones where none is finished."""
+        named = zip(different_names(self.unfinished), self.unfinished, strict=True)
+        return self.finished or {name: [run] for name, run in named}
+
+    def several_seeds(self) -> bool:
+        """Whether means are over more than one seed."""
+        return self.comparison is not None and len(self.comparison.seeds) > 1
+
+    def comparable(self) -> bool:
+        """Whether there are finished runs, and all know the same classes, so that they can be drawn side by side."""
+        return bool(self.finished) and self.same_classes()
+
     def same_classes(self) -> bool:
         """Whether all finished runs know the same classes."""
         return len({each.class_names for seeds in self.predictions().values() for each in seeds}) == 1

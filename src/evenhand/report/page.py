@@ -16,14 +16,15 @@ from markupsafe import Markup
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.core.text import some
-from evenhand.report import sections
+from evenhand.report.drawing import draw_figures
+from evenhand.report.figures import PAGE
+from evenhand.report.figures.confusion import MOST_TABULATED
+from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
 from evenhand.report.gallery import Mistake, most_confident_errors
-from evenhand.report.material import Material, RunFiles, Summary, different_names, is_comparison, read_material
+from evenhand.report.material import Material, RunFiles, Summary, is_comparison, read_material
 from evenhand.report.tables import class_table, confusion_table, difference_table, objective_table, pair_table
 
-# Up to so many classes a confusion matrix is a table of numbers.
-MOST_TABULATED = 20
 # Pictures of all galleries together; of one objective at most the second.
 MOST_PICTURES, MOST_OF_ONE = 240, 60
 # So many rows of a table are shown whole; longer ones scroll.
@@ -86,17 +87,19 @@ def render(material: Material, *, embedding: bool = True) -> str:
         lstrip_blocks=True,
     )
     runs = material.predictions()
-    content = _results(material, runs, embedding) if runs else {}
+    content = _results(material, runs) if runs else {}
+    wanted = [figure for figure in PAGE if embedding or figure is not EMBEDDING]
     return environment.get_template("report.html.j2").render(
         title=_title(material),
         about=_about(material),
         verdict=_verdict(material),
         remarks=_remarks(material),
         content=content,
-        curves=sections.curves(material.finished or _by_name(material.unfinished)),
+        figures=draw_figures(wanted, material),
+        uncurved=_why_no_curves(material),
         unfinished=material.unfinished,
         repeating=_repeating(material),
-        several_seeds=material.comparison is not None and len(material.comparison.seeds) > 1,
+        several_seeds=material.several_seeds(),
         # Ours, and free of what would end the element.
         style=Markup((templates / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
@@ -105,7 +108,7 @@ def render(material: Material, *, embedding: bool = True) -> str:
     )
 
 
-def _results(material: Material, runs: Runs, embedding: bool) -> dict[str, Any]:
+def _results(material: Material, runs: Runs) -> dict[str, Any]:
     """Return what is known of finished runs."""
     comparison = material.comparison
     first = next(iter(runs.values()))[0]
@@ -115,7 +118,6 @@ def _results(material: Material, runs: Runs, embedding: bool) -> dict[str, Any]:
         "differences": difference_table(comparison) if comparison and comparison.differences else None,
         "method": comparison.method if comparison else "",
         "same_classes": material.same_classes(),
-        "calibration": sections.calibration(runs) if material.same_classes() else None,
         "galleries": _galleries(material.finished),
         "seed": comparison.seeds[0] if comparison else None,
     }
@@ -125,16 +127,11 @@ def _results(material: Material, runs: Runs, embedding: bool) -> dict[str, Any]:
     tabulated = first.num_classes <= MOST_TABULATED
     counts = [each.train_counts for seeds in runs.values() for each in seeds]
     return content | {
-        "distribution": sections.distribution(runs),
         "counts_differ": not all(np.array_equal(each, counts[0]) for each in counts),
         "classes": class_table(runs, baseline),
         "long": first.num_classes > MOST_ROWS,
-        "recall": sections.recall(runs),
-        "gains": sections.differences(runs, baseline) if baseline else {},
         "confusions": {name: confusion_table(seeds) for name, seeds in runs.items()} if tabulated else {},
-        "pictured": {} if tabulated else sections.confusions(runs),
         "pairs": {} if tabulated else {name: pair_table(seeds) for name, seeds in runs.items()},
-        "embedding": sections.embedding(material.finished) if embedding else None,
     }
 
 
@@ -201,8 +198,11 @@ def _shot_rule(material: Material) -> str:
     return "; ".join(dict.fromkeys(summary.shot_rule for summary in material.summaries().values()))
 
 
-def _by_name(runs: list[RunFiles]) -> dict[str, list[RunFiles]]:
-    return {name: [run] for name, run in zip(different_names(runs), runs, strict=True)}
+def _why_no_curves(material: Material) -> str:
+    empty = [run.path.name for seeds in material.trained().values() for run in seeds if not run.history]
+    if empty:
+        return f"There is no epoch in the history.csv of {some(empty)}."
+    return "The runs were not validated, so there are no curves to compare."
 
 
 def _source(run: RunFiles) -> str:

@@ -1,18 +1,25 @@
 """Figures, each a function of tables; none needs a model."""
 
-from evenhand.report.figures.calibration import reliability
-from evenhand.report.figures.confusion import confusion_matrices
-from evenhand.report.figures.curves import complement_entropy_curves, error_curves, history_curves
-from evenhand.report.figures.distributions import class_distribution, class_distributions, paper_distributions
-from evenhand.report.figures.embedding import draw_embeddings, embed, feature_embeddings
+from evenhand.report.figures.calibration import CALIBRATION, reliability
+from evenhand.report.figures.confusion import CONFUSION, confusion_matrices
+from evenhand.report.figures.curves import CURVES, complement_entropy_curves, error_curves, history_curves
+from evenhand.report.figures.distributions import (
+    DISTRIBUTION,
+    class_distribution,
+    class_distributions,
+    paper_distributions,
+)
+from evenhand.report.figures.embedding import EMBEDDING, draw_embeddings, embed, feature_embeddings
 from evenhand.report.figures.errors import class_similarity, error_study, sort_errors
 from evenhand.report.figures.overview import overview, overview_image
-from evenhand.report.figures.recall import recall_by_count, recall_difference
+from evenhand.report.figures.recall import RECALL, recall_by_count
+from evenhand.report.figures.recall_difference import DIFFERENCE, recall_difference
 from evenhand.report.figures.style import FORMATS, GROUP_COLOURS, PALETTE, figure_bytes, save_figure
 
 __all__ = [
     "FORMATS",
     "GROUP_COLOURS",
+    "PAGE",
     "PALETTE",
     "class_distribution",
     "class_distributions",
@@ -35,3 +42,6 @@ __all__ = [
     "save_figure",
     "sort_errors",
 ]
+
+PAGE = (DISTRIBUTION, RECALL, DIFFERENCE, CONFUSION, CALIBRATION, *CURVES, EMBEDDING)
+"""The figures of the report, in the order of the page; each says itself where it stands and when."""

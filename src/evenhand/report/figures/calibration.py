@@ -12,8 +12,10 @@ from evenhand.metrics.classification import expected_calibration_error
 from evenhand.metrics.intervals import wilson_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
+from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
 from evenhand.report.figures.tables import Runs, first_of
+from evenhand.report.material import Material
 
 BINS = 15
 
@@ -88,3 +90,12 @@ def _draw_bins(
     low, high = wilson_interval(share, size[there] / seeds)
     axes.vlines(100 * mean, 100 * low, 100 * high, color=style["color"], linewidth=1.0, alpha=0.5)
     axes.plot(100 * mean, 100 * share, linewidth=1.0, markersize=3.5, **style)
+
+
+def _on_page(material: Material, _: str) -> Shown:
+    runs = material.predictions()
+    alt = f"Reliability diagrams of {', '.join(runs)}: accuracy against confidence, for all images and by shot group."
+    return Shown(reliability(runs), alt)
+
+
+CALIBRATION = PageFigure("calibration", "calibration", _on_page)

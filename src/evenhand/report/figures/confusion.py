@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.metrics.classification import Confusion, balanced_accuracy
 from evenhand.metrics.shots import shot_groups
+from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
     INK,
@@ -23,9 +24,12 @@ from evenhand.report.figures.style import (
     wrap,
 )
 from evenhand.report.figures.tables import Runs, first_of, joint_confusion
+from evenhand.report.material import Material
 
 # Up to so many classes the cells are wide enough for a number.
 MOST_NUMBERED = 15
+# Up to so many classes a page has a table of numbers instead.
+MOST_TABULATED = 20
 
 
 def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
@@ -130,3 +134,16 @@ def _mark_groups(axes: Axes, counts: NDArray[np.int64]) -> None:
     for place in places[(places > 0) & (places < len(counts))]:
         axes.axhline(place - 0.5, color=QUIET, linewidth=0.6, linestyle="dashed")
         axes.axvline(place - 0.5, color=QUIET, linewidth=0.6, linestyle="dashed")
+
+
+def _on_page(material: Material, name: str) -> Shown:
+    figure = confusion_matrices({name: material.predictions()[name]}, by_count=True)
+    alt = f"Confusion matrix of {name}, classes with most training images first; the table names the largest."
+    return Shown(figure, alt, points=True)
+
+
+def _are_many(material: Material) -> bool:
+    return material.comparable() and first_of(material.predictions()).num_classes > MOST_TABULATED
+
+
+CONFUSION = PageFigure("confusion", "confusion", _on_page, condition=_are_many, panels=lambda found: found.finished)

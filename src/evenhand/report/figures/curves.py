@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
+from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     QUIET,
     clear_frame,
@@ -21,6 +22,7 @@ from evenhand.report.figures.style import (
     line_style,
     new_figure,
 )
+from evenhand.report.material import Material
 
 History = Sequence[Mapping[str, float]]
 """The rows of a `history.csv`."""
@@ -153,3 +155,61 @@ def _legend(figure: Figure, histories: Histories, dashed: str | None = None) -> 
         handles.append(Line2D([], [], color=QUIET, linewidth=0.8, linestyle="dashed"))
         labels.append(dashed)
     legend_below(figure, handles, labels)
+
+
+def _histories(material: Material) -> Histories:
+    return {name: [run.history for run in seeds] for name, seeds in material.trained().items()}
+
+
+def _has(column: str) -> Callable[[Material], bool]:
+    """Whether every epoch of every run has this column; if a run has no epoch, nothing is drawn."""
+
+    def condition(material: Material) -> bool:
+        histories = [history for seeds in _histories(material).values() for history in seeds]
+        return bool(histories) and all(history and all(column in row for row in history) for history in histories)
+
+    return condition
+
+
+def _error_figure(column: str, caption: str) -> PageFigure:
+    def draw(material: Material, _: str) -> Shown:
+        histories = _histories(material)
+        alt = f"{caption[:-1]}, after each epoch, for {', '.join(histories)}."
+        return Shown(error_curves(histories, column=column), alt)
+
+    return PageFigure(column, "training", draw, condition=_has(column), caption=caption)
+
+
+def _loss_on_page(material: Material, _: str) -> Shown:
+    figure = history_curves(_histories(material), "train_loss", label="training loss")
+    return Shown(figure, "Training loss after each epoch.")
+
+
+def _complement_entropy_on_page(material: Material, _: str) -> Shown:
+    histories = _histories(material)
+    seeds = [each for seeds in material.predictions().values() for each in seeds]
+    number = seeds[0].num_classes if seeds and len({each.num_classes for each in seeds}) == 1 else None
+    alt = f"Complement entropy of rightly and of wrongly classified images after each epoch, {', '.join(histories)}."
+    return Shown(complement_entropy_curves(histories, num_classes=number), alt)
+
+
+CURVES = (
+    _error_figure("val_balanced_accuracy", "Balanced error in validation, by which the best epoch is chosen."),
+    _error_figure("test_balanced_accuracy", "Balanced error on the test set, which was only looked at."),
+    PageFigure(
+        "train_loss",
+        "training",
+        _loss_on_page,
+        # The losses of different objectives are not on one scale.
+        condition=lambda material: len(material.trained()) == 1 and _has("train_loss")(material),
+        caption="Training loss.",
+    ),
+    PageFigure(
+        "complement_entropy",
+        "training",
+        _complement_entropy_on_page,
+        condition=_has("val_complement_entropy_right"),
+        caption="Complement entropy of validation images: how evenly the probability left to the wrong classes is "
+        "spread. Complement cross entropy raises it, so that no wrong class comes close to winning.",
+    ),
+)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS as ROAD_MARKING
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
+from evenhand.metrics.shots import shot_groups
+from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
 from evenhand.report.figures.style import (
     GROUP_COLOURS,
     INK,
@@ -26,6 +28,8 @@ from evenhand.report.figures.style import (
     widest,
     wrap,
 )
+from evenhand.report.figures.tables import first_of
+from evenhand.report.material import Material
 
 # The lighter one stands behind, with the larger counts.
 _OVERLAID = ("#8CC6E8", "#0072B2", "#003B5C")
@@ -180,3 +184,20 @@ def paper_distributions() -> dict[str, dict[str, list[int]]]:
         ("SVHN", {"": real["SVHN"]}),
     ]
     return {f"({letter}) {title}": counts for letter, (title, counts) in zip("abcdefghij", panels, strict=True)}
+
+
+def _on_page(material: Material, _: str) -> Shown:
+    first = first_of(material.predictions())
+    groups = shot_groups(first.train_counts)
+    names = [groups.of(k) for k in range(first.num_classes)]
+    figure = class_distribution(first.train_counts.tolist(), first.class_names, names)
+    order = from_most_to_fewest(first.train_counts).tolist()
+    texts = [f"{first.class_names[k]}: {first.train_counts[k]:,} training images" for k in order]
+    alt = (
+        f"Bar chart of the training images of {len(order)} classes, from {first.train_counts.max():,} of "
+        f"{first.class_names[order[0]]} down to {first.train_counts.min():,} of {first.class_names[order[-1]]}."
+    )
+    return by_class(figure, alt, bars_say(figure, texts), len(order))
+
+
+DISTRIBUTION = PageFigure("distribution", "data", _on_page)
