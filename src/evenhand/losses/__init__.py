@@ -1,5 +1,11 @@
 """Losses: pure functions of logits and targets in `functional`, and their modules."""
 
-from evenhand.losses.modules import ComplementCrossEntropyLoss, FocalLoss
+from evenhand.losses.modules import (
+    BalancedSoftmaxLoss,
+    ComplementCrossEntropyLoss,
+    FocalLoss,
+    LDAMLoss,
+    LogitAdjustedLoss,
+)
 
-__all__ = ["ComplementCrossEntropyLoss", "FocalLoss"]
+__all__ = ["BalancedSoftmaxLoss", "ComplementCrossEntropyLoss", "FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]

@@ -6,16 +6,25 @@ import torch
 from torch import Tensor, nn
 
 from evenhand.losses import functional
+from evenhand.losses._input import check_focal_gamma, check_gamma, check_number, check_reduction, check_smoothing
+from evenhand.losses.cce import check_adjustment, check_share, check_spare, refuse_both
+from evenhand.losses.counts import Counts
 
 
 class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
-    """Complement cross entropy in the place of `nn.CrossEntropyLoss`, with the same arguments and one more, `gamma`.
+    """Complement cross entropy in the place of `nn.CrossEntropyLoss`, with the same arguments and some more.
 
     See :func:`evenhand.losses.functional.complement_cross_entropy` for what each argument means.
 
     Args:
         weight: a factor for each class, (K); it moves and is saved with the module.
-        gamma: how much the complement entropy counts; -1 as in the paper.
+        gamma: how much the complement entropy counts; -1 as in the paper, or `"released"`.
+        share: the weight of C apart from the number of classes, in the place of gamma; one number, or one a class.
+        spare: leave the so many likeliest incorrect classes of each row out of C.
+        counts: training images a class, (K): H is taken of logits that are adjusted by them. The offset they give
+            moves and is saved with the module.
+        tau: how much of the log prior H adds; only with counts.
+        complement_on: which logits C is taken of, `"raw"` or `"adjusted"`.
         ignore_index: rows with this class index count for nothing.
         reduction: `"mean"`, `"sum"` or `"none"`.
         label_smoothing: as in cross entropy.
@@ -29,20 +38,42 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         >>> loss
         tensor(1.2629, grad_fn=...)
         >>> loss.backward()
+        >>> ComplementCrossEntropyLoss(counts=[500, 300, 100, 60, 40], share=0.3)
+        ComplementCrossEntropyLoss(share=0.3, tau=1.0)
     """
+
+    offset: Tensor | None
+    share: float | Tensor | None
 
     def __init__(
         self,
         weight: Tensor | None = None,
         *,
-        gamma: float = -1.0,
+        gamma: float | str | None = None,
+        share: float | Sequence[float] | Tensor | None = None,
+        spare: int = 0,
+        counts: Counts | None = None,
+        tau: float = 1.0,
+        complement_on: str = "raw",
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        functional.check_reduction(reduction)
+        check_reduction(reduction)
+        check_smoothing(label_smoothing)
+        check_adjustment(counts, tau, None, complement_on)
         super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
-        self.gamma = functional.check_gamma(gamma)
+        refuse_both(gamma, share)
+        self.gamma = None if share is not None else -1.0 if gamma is None else check_gamma(gamma)
+        weight_of_c = None if share is None else check_share(share)
+        if isinstance(weight_of_c, Tensor):
+            self.register_buffer("share", weight_of_c)
+        else:
+            self.share = weight_of_c
+        self.spare = check_spare(spare)
+        self.tau = tau
+        self.complement_on = complement_on
+        self.register_buffer("offset", None if counts is None else functional.logit_offset(counts, tau).float())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (N, K) or (N, K, d1, ...) and their targets."""
@@ -51,14 +82,174 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
             target,
             self.weight,
             gamma=self.gamma,
+            share=self.share,
+            spare=self.spare,
+            offset=self.offset,
+            complement_on=self.complement_on,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
 
     def extra_repr(self) -> str:
-        """Show gamma in the printed module."""
-        return f"gamma={self.gamma}"
+        """Show what weighs C in the printed module, and what else is not as in the paper."""
+        share = self.share.tolist() if isinstance(self.share, Tensor) else self.share
+        shown: dict[str, object] = {"gamma": self.gamma} if self.share is None else {"share": share}
+        shown |= {"spare": self.spare} if self.spare else {}
+        shown |= {"tau": self.tau} if self.offset is not None else {}
+        shown |= {"complement_on": self.complement_on} if self.complement_on != "raw" else {}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+
+class LogitAdjustedLoss(nn.CrossEntropyLoss):
+    """Cross entropy of logits that are shifted by tau times the log prior of their classes, in training only.
+
+    See :func:`evenhand.losses.functional.logit_adjusted_cross_entropy` for what each argument means.
+
+    Args:
+        counts: training images a class, (K). The offset they give moves and is saved with the module.
+        tau: how much of the log prior.
+        weight: a factor for each class, (K); it moves and is saved with the module.
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        label_smoothing: as in cross entropy.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import LogitAdjustedLoss
+        >>> LogitAdjustedLoss([90, 10])(torch.zeros(1, 2), torch.tensor([1]))  # -ln 0.1
+        tensor(2.3026)
+    """
+
+    offset: Tensor
+
+    def __init__(
+        self,
+        counts: Counts,
+        *,
+        tau: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        check_reduction(reduction)
+        check_smoothing(label_smoothing)
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        self.tau = tau
+        self.register_buffer("offset", functional.logit_offset(counts, tau).float())
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of logits (N, K) or (N, K, d1, ...) and their targets."""
+        return functional.adjusted_cross_entropy(
+            input,
+            target,
+            self.weight,
+            offset=self.offset,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def extra_repr(self) -> str:
+        """Show tau in the printed module."""
+        return f"tau={self.tau}"
+
+
+class BalancedSoftmaxLoss(LogitAdjustedLoss):
+    """Balanced softmax: :class:`LogitAdjustedLoss` at tau = 1.
+
+    See :func:`evenhand.losses.functional.balanced_softmax_loss` for what each argument means.
+
+    Args:
+        counts: training images a class, (K). The offset they give moves and is saved with the module.
+        weight: a factor for each class, (K); it moves and is saved with the module.
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        label_smoothing: as in cross entropy.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import BalancedSoftmaxLoss
+        >>> BalancedSoftmaxLoss([5, 2, 2, 1])(torch.zeros(1, 4), torch.tensor([3]))  # -ln(1 / 10)
+        tensor(2.3026)
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(
+            counts, weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+        )
+
+    def extra_repr(self) -> str:
+        """Show nothing: there is nothing to set."""
+        return ""
+
+
+class LDAMLoss(nn.CrossEntropyLoss):
+    """Label-distribution-aware margin loss, for cosines of a last layer that is normalised.
+
+    See :func:`evenhand.losses.functional.ldam_loss` for what each argument means.
+
+    Args:
+        counts: training images a class, (K). The margins they give move and are saved with the module.
+        max_margin: the margin of the rarest class.
+        scale: what cosines are multiplied by to become logits.
+        weight: a factor for each class, (K); it moves and is saved with the module.
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        label_smoothing: as in cross entropy.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import LDAMLoss
+        >>> LDAMLoss([1600, 100])(torch.tensor([[0.5, 0.9]]), torch.tensor([1]))
+        tensor(3.0486)
+    """
+
+    margins: Tensor
+
+    def __init__(
+        self,
+        counts: Counts,
+        *,
+        max_margin: float = 0.5,
+        scale: float = 30.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        check_reduction(reduction)
+        check_smoothing(label_smoothing)
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        self.max_margin = max_margin
+        self.scale = check_number(scale, "scale", least=0)
+        self.register_buffer("margins", functional.ldam_margins(counts, max_margin).float())
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of cosines (N, K) or (N, K, d1, ...) and their targets."""
+        return functional.adjusted_cross_entropy(
+            input,
+            target,
+            self.weight,
+            margin=self.scale * self.margins,
+            scale=self.scale,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings in the printed module."""
+        return f"max_margin={self.max_margin}, scale={self.scale}"
 
 
 class FocalLoss(nn.Module):
@@ -89,9 +280,9 @@ class FocalLoss(nn.Module):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        functional.check_reduction(reduction)
+        check_reduction(reduction)
         super().__init__()
-        self.gamma = functional.check_focal_gamma(gamma)
+        self.gamma = check_focal_gamma(gamma)
         self.register_buffer("alpha", None if alpha is None else torch.as_tensor(alpha, dtype=torch.float32))
         self.ignore_index = ignore_index
         self.reduction = reduction

@@ -1,0 +1,176 @@
+"""What every loss does with its arguments: refuse what does not fit, find the rows that count, weigh and reduce."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Computed in themselves or in float32. Narrower floats (float8) know no arithmetic.
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_number(value: Any, name: str, least: float = -math.inf) -> float:
+    """Return a setting that is a finite number, and not below the least it may be; say what it is if not."""
+    number = value if isinstance(value, (int, float)) else _as_float(value, name)
+    if not -math.inf < number < math.inf or number < least:  # can be traced where the number is not known yet
+        limit = "" if least == -math.inf else f" of {least} or more"
+        raise ValueError(f"{name} must be a finite number{limit}, got {number}.")
+    return number
+
+
+def _as_float(value: Any, name: str) -> float:
+    try:
+        return float("text" if isinstance(value, str) else value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be a number, got {value!r}.") from None
+
+
+def check_gamma(gamma: Any) -> float | str:
+    """Return gamma if it is a finite number or `"released"`; say what it is if not."""
+    if isinstance(gamma, str):
+        if gamma != "released":
+            raise ValueError(f"gamma must be a finite number or 'released', got {gamma!r}.")
+        return gamma
+    return check_number(gamma, "gamma")
+
+
+def check_focal_gamma(gamma: Any) -> float:
+    """Return gamma if a focal loss can have it."""
+    return check_number(gamma, "the gamma of the focal loss", least=0)
+
+
+def check_reduction(reduction: str) -> None:
+    """Refuse a reduction that does not exist."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")
+
+
+def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> int:
+    """Return the number of classes, or refuse what does not fit together."""
+    check_reduction(reduction)
+    _check_tensors(input=input, target=target, weight=weight)
+    shape = tuple(input.shape)
+    if input.dim() == 0 or input.dtype not in DTYPES:
+        raise ValueError(
+            f"input must be logits of shape (N, K) in float16, bfloat16, float32 or float64, "
+            f"got {input.dtype} of shape {shape}."
+        )
+    classes = shape[0] if len(shape) == 1 else shape[1]
+    if classes < 2:
+        raise ValueError(f"input needs at least 2 classes, got {classes} (shape {shape}).")
+    if target.shape == input.shape:
+        if target.dtype not in DTYPES:
+            raise ValueError(
+                f"target has the input's shape {shape}, so it must hold class probabilities, got {target.dtype}."
+            )
+    else:
+        rows = () if len(shape) == 1 else (shape[0], *shape[2:])
+        if target.shape != rows:
+            raise ValueError(
+                f"target for an input of shape {shape} must have shape {rows} (class indices) or {shape} "
+                f"(class probabilities), got {tuple(target.shape)}."
+            )
+        if target.dtype not in (torch.int64, torch.uint8):
+            raise ValueError(f"class indices must be int64, got {target.dtype}.")
+    check_per_class(weight, "weight", classes)
+    return classes
+
+
+def _check_tensors(**values: Any) -> None:
+    for name, value in values.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
+
+
+def check_per_class(value: Any, name: str, classes: int) -> None:
+    """Refuse what is not one floating-point number a class, or nothing at all."""
+    _check_tensors(**{name: value})
+    if value is not None and (tuple(value.shape) != (classes,) or value.dtype not in DTYPES):
+        raise ValueError(
+            f"{name} must hold {classes} floating-point numbers, one a class, "
+            f"got {value.dtype} of shape {tuple(value.shape)}."
+        )
+
+
+def check_smoothing(label_smoothing: Any) -> None:
+    """Refuse a label smoothing that cross entropy cannot have."""
+    if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be between 0 and 1, got {label_smoothing!r}.")
+
+
+def holds_anywhere(condition: Tensor) -> bool:
+    """Tell whether a condition holds anywhere, if that can be read at no cost: in eager mode on the CPU."""
+    if torch.compiler.is_compiling() or condition.device.type != "cpu":
+        return False
+    try:
+        return bool(condition.any())
+    except RuntimeError:  # inside vmap, values cannot be read
+        return False
+
+
+def with_batch(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Give logits (K) and their target a batch of one."""
+    return (input.unsqueeze(0), target.unsqueeze(0)) if input.dim() == 1 else (input, target)
+
+
+def class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Return indices that can be gathered with, and which rows count (None: all do)."""
+    target = target.long()
+    span = _span(target)
+    if span is not None and span[0] >= 0 and span[1] < classes and not span[0] <= ignore_index <= span[1]:
+        return target, None
+    valid = target != ignore_index
+    target = torch.where(valid, target, 0)
+    span = span and _span(target)
+    if span is not None and not (span[0] >= 0 and span[1] < classes):
+        wrong = span[0] if span[0] < 0 else span[1]
+        raise IndexError(f"target {wrong} is not a class: expected 0 to {classes - 1}, or ignore_index {ignore_index}.")
+    return target, valid
+
+
+def _span(target: Tensor) -> tuple[int, int] | None:
+    """Return the smallest and largest index where they can be read at no cost: in eager mode on the CPU."""
+    if torch.compiler.is_compiling() or target.device.type != "cpu" or target.numel() == 0:
+        return None
+    try:
+        low, high = target.aminmax()
+        return int(low), int(high)
+    except RuntimeError:  # inside vmap, values cannot be read
+        return None
+
+
+def refuse_ignore_index(ignore_index: int) -> None:
+    """Refuse a class to be ignored where targets are class probabilities."""
+    if ignore_index >= 0:
+        raise ValueError(f"ignore_index is for class indices, got {ignore_index} with class probabilities.")
+
+
+def weigh(rows: Tensor, index: Tensor, valid: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Weigh the rows by their classes and drop those that do not count; return them and what the mean divides by."""
+    factor = None
+    if weight is not None:
+        factor = weight.to(rows.dtype)[index]
+        rows = rows * factor
+    if valid is not None:
+        rows = torch.where(valid, rows, 0.0)
+        factor = valid.to(rows.dtype) if factor is None else torch.where(valid, factor, 0.0)
+    return rows, None if factor is None else factor.sum()
+
+
+def reduce(rows: Tensor, total: Tensor | None, reduction: str, input: Tensor) -> Tensor:
+    """Reduce the loss of the rows and give it the dtype that cross entropy would."""
+    if reduction == "mean":
+        loss = rows.mean() if total is None else rows.sum() / total
+    elif reduction == "sum":
+        loss = rows.sum()
+    else:
+        loss = rows.squeeze(0) if input.dim() == 1 else rows
+    return like_cross_entropy(loss, input)
+
+
+def like_cross_entropy(loss: Tensor, input: Tensor) -> Tensor:
+    """Give a loss the dtype that cross entropy of the input would have."""
+    device = input.device.type
+    wide = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return loss if wide else loss.to(input.dtype)
