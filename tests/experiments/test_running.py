@@ -14,9 +14,10 @@ import torch
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid import local, one_run
-from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, run_name, status, write_failure
+from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status, write_failure
 from evenhand.experiments.grid.local import default_workers, run_jobs
 from evenhand.experiments.grid.locks import take_lock
+from evenhand.experiments.grid.naming import run_name
 from evenhand.experiments.grid.one_run import End, do_run
 from evenhand.experiments.grid.progress import GridCallback, GridProgress, JobState, describe, time_left
 from evenhand.runs.config import load_config

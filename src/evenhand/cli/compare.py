@@ -65,7 +65,8 @@ def compare(
     from evenhand.cli.grid_progress import run_grid, show_failures, show_status
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.comparison.comparison import compare_runs, write_comparison
-    from evenhand.experiments.grid.jobs import canonical_objective, make_grid
+    from evenhand.experiments.grid.jobs import make_grid
+    from evenhand.experiments.grid.naming import canonical_objective
     from evenhand.experiments.grid.unchanged import refuse_changed_source
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config

@@ -100,7 +100,7 @@ def reproduce(
 
 def _folder_name(study: "Study", options: "StudyOptions") -> str:
     """Name the folder of the results, so that a study cut short or on other data replaces no whole one."""
-    from evenhand.experiments.grid.jobs import readable
+    from evenhand.experiments.grid.naming import readable
 
     parts = [study.id, options.protocol]
     parts += [] if options.epochs is None else [f"{options.epochs}epochs"]

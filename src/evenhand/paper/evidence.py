@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.experiments.grid.jobs import canonical_objective, canonical_source
+from evenhand.experiments.grid.naming import canonical_objective, canonical_source
 from evenhand.metrics.paired import LEVEL, PairedDifference, balanced_resolution, holm, paired_difference
 from evenhand.paper.planning import objective_of
 from evenhand.paper.published import imbalance_words

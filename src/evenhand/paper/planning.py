@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.jobs import Job, run_name
+from evenhand.experiments.grid.jobs import Job
+from evenhand.experiments.grid.naming import run_folder
 from evenhand.paper.published import NETWORKS, published_tables
 from evenhand.paper.studies import METHODS, RELEASED, Panel, Study
 from evenhand.runs.config import Config, ScheduleConfig, make_config
@@ -68,7 +69,7 @@ class StudyCell:
     def jobs(self, root: Path) -> list[Job]:
         """Return its runs, one a seed, in folders under the root."""
         configs = [self.config.model_copy(update={"seed": seed}) for seed in self.seeds]
-        return [Job(config, root / run_name(config)) for config in configs]
+        return [Job(config, run_folder(root, config)) for config in configs]
 
 
 def plan(study: Study, options: StudyOptions) -> list[StudyCell]:

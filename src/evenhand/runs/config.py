@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.data.imbalance import Imbalance
+from evenhand.runs.frozen import with_frozen
 
 RECIPES = ("small", "paper", "road-marking")
 
@@ -233,7 +234,7 @@ def load_config(path: Path) -> Config:
     """Read what `save_config` wrote."""
     content = _read_yaml(path)
     try:
-        return validate(content)
+        return validate(with_frozen(content))
     except EvenhandError as error:
         raise EvenhandError(f"Cannot use the config {path}: {error}") from error
 

@@ -1,9 +1,7 @@
 """A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its content."""
 
-import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,15 +16,11 @@ from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.locks import is_locked
+from evenhand.experiments.grid.naming import canonical_objective, canonical_source, is_benchmark, run_folder
 from evenhand.models.build import known_model
 from evenhand.models.from_timm import PREFIX
 from evenhand.runs.config import Config, validate
-from evenhand.training.objectives import build_objective
 from evenhand.training.run import RunFolder
-
-ALIASES = {"erm": "ce"}
-DEFAULTS = {"focal": {"gamma": "2"}, "cce": {"gamma": "-1"}, "cot": {"forwards": "2"}}
-"""What an objective does without being told; a test holds this against `build_objective`."""
 
 Entry = TypeVar("Entry")
 
@@ -156,84 +150,12 @@ def make_grid(
                         content["data"] |= {"source": source, "imbalance": imbalance}
                         content["model"] |= {"name": model}
                         config = validate(content | {"seed": seed, "objective": objective})
-                        jobs.append(Job(config, Path(root) / run_name(config)))
+                        jobs.append(Job(config, run_folder(Path(root), config)))
     return jobs
-
-
-def run_name(config: Config) -> str:
-    """Name a run: readable parts, and 10 hex digits of a hash of everything that changes what the run means.
-
-    Where data lie and what computes does not enter, apart from the precision.
-
-    Example:
-        >>> from evenhand.experiments.grid.jobs import run_name
-        >>> from evenhand.runs.config import make_config
-        >>> run_name(make_config(objective="cce:gamma=-2", data__imbalance="exp:20"))
-        'digits_exp-20_resnet8_cce-gamma-2_seed0-...'
-    """
-    objective, source = canonical_objective(config.objective), canonical_source(config.data.source)
-    content = config.model_dump(mode="json")
-    content["objective"] = objective
-    content["data"]["source"] = source
-    del content["data"]["root"]
-    start = content.pop("start")
-    if start["weights"] is not None:
-        # By content, not by place; of a run that is still to be made, the name says what the content will be.
-        content["start"] = start | {"weights": start.pop("sha256") or Path(start["weights"]).name}
-    content["compute"] = {"precision": config.compute.precision}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-    parts = [
-        source if is_benchmark(source) else Path(source).stem,
-        config.data.imbalance,
-        config.model.name,
-        objective,
-    ]
-    names = [readable(part) for part in parts if part != "none"]
-    return "_".join([*names, f"seed{config.seed}-{digest}"])
-
-
-def canonical_objective(spec: str) -> str:
-    """Return the one spelling of an objective: no alias, no option that changes nothing, options in order.
-
-    Example:
-        >>> from evenhand.experiments.grid.jobs import canonical_objective
-        >>> [canonical_objective(spec) for spec in ("erm", "cce:gamma=-1.0", "focal:gamma=1:alpha=.25")]
-        ['ce', 'cce', 'focal:alpha=0.25:gamma=1']
-    """
-    build_objective(spec, num_classes=2)
-    texts = []
-    for part in parse(spec):
-        name = ALIASES.get(part.name, part.name)
-        options = {key: _canonical_number(value) for key, value in sorted(part.options.items())}
-        told = [f"{key}={value}" for key, value in options.items() if DEFAULTS.get(name, {}).get(key) != value]
-        texts.append(":".join([name, *told]))
-    return "+".join(texts)
-
-
-def canonical_source(source: str) -> str:
-    """Return the one spelling of a source: the options of a data set in order, or the whole path."""
-    if not is_benchmark(source):
-        return str(Path(os.path.expanduser(source)).resolve()) if source.strip() else source
-    part, *others = parse(source)
-    if others or part.value is not None:  # wrong, which is told where it is read
-        return source
-    return ":".join([part.name, *(f"{key}={value}" for key, value in sorted(part.options.items()))])
-
-
-def is_benchmark(source: str) -> bool:
-    """Return whether a source is a known data set, not a path."""
-    return source.split(":")[0] in BENCHMARKS
 
 
 def _canonical_imbalance(text: str) -> str:
     return str(Imbalance.parse(text))
-
-
-def _canonical_number(text: str) -> str:
-    try:
-        return repr(float(text) + 0.0).removesuffix(".0")  # -0 becomes 0
-    except ValueError:
-        return text
 
 
 def _known_model(name: str) -> str:
@@ -270,8 +192,3 @@ def _distinct(what: str, given: Sequence[Entry], canonical: Callable[[Entry], An
             raise EvenhandError(f"The {what} {entry!r} is given twice{same}; leave one out.")
         seen[value] = entry
     return list(seen)
-
-
-def readable(text: str) -> str:
-    """Make a short text that is safe as a part of a file's name anywhere."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:40].strip("-.") or "data"

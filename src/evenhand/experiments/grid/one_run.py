@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.jobs import Failure, Job, run_name, write_failure
+from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.experiments.grid.locks import Lock, take_lock, wait_for_lock
+from evenhand.experiments.grid.naming import run_name
 from evenhand.runs.config import save_config
 from evenhand.training.run import RunFolder, resume_run, train_run
 from evenhand.training.trainer import Callback, EpochRow

@@ -7,7 +7,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
 from evenhand.data.table import SampleTable
-from evenhand.experiments.grid.jobs import Job, is_benchmark
+from evenhand.experiments.grid.jobs import Job
+from evenhand.experiments.grid.naming import is_benchmark
 from evenhand.training.run import RunFolder
 from evenhand.training.setup import split
 

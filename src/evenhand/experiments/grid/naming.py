@@ -1,0 +1,170 @@
+"""What a run is called: readable parts, and a hash of what differs from a frozen table of values."""
+
+import glob
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.spec import parse
+from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.runs.config import Config, load_config
+from evenhand.runs.frozen import FROZEN
+from evenhand.training.objectives import build_objective
+
+ALIASES = {"erm": "ce"}
+DEFAULTS = {"focal": {"gamma": "2"}, "cce": {"gamma": "-1"}, "cot": {"forwards": "2"}}
+"""What an objective does without being told; a test holds this against `build_objective`."""
+DIGITS = 10
+"""Of the hash in a name."""
+
+
+def run_name(config: Config) -> str:
+    """Name a run: readable parts, and 10 hex digits of a hash of everything that changes what the run means.
+
+    Only what differs from :data:`~evenhand.runs.frozen.FROZEN` is hashed, so that neither a setting nor a default that
+    comes later renames a run. Where data lie and what computes does not enter, apart from the precision; weights that
+    a second stage starts from enter by their content.
+
+    Example:
+        >>> from evenhand.experiments.grid.naming import run_name
+        >>> from evenhand.runs.config import make_config
+        >>> run_name(make_config(objective="cce:gamma=-2", data__imbalance="exp:20"))
+        'digits_exp-20_resnet8_cce-gamma-2_seed0-...'
+    """
+    differs = {}
+    for key, value, default in _settings(config):
+        said = _one_spelling(key, value)
+        if said != _one_spelling(key, FROZEN.get(key, default)):
+            differs[key] = said
+    if "start.weights" in differs:
+        differs["start.weights"] = differs.pop("start.sha256", None) or _content_of(Path(differs["start.weights"]))
+    digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:DIGITS]
+    source = canonical_source(config.data.source)
+    parts = [
+        source if is_benchmark(source) else Path(source).stem,
+        config.data.imbalance,
+        config.model.name,
+        canonical_objective(config.objective),
+    ]
+    names = [readable(part) for part in parts if part != "none"]
+    return "_".join([*names, f"seed{config.seed}-{digest}"])
+
+
+def run_folder(root: Path, config: Config) -> Path:
+    """Return the folder of a run under a root: the one that holds it under an older name, if there is one.
+
+    Names of former versions had other hashes; such a run is known by its config.
+    """
+    name = run_name(config)
+    folder = root / name
+    if not folder.exists():
+        others = glob.glob(f"{glob.escape(str(root / name[:-DIGITS]))}{'[0-9a-f]' * DIGITS}")
+        alike = [Path(other) for other in sorted(others) if _name_by_config(Path(other)) == name]
+        return next((other for other in alike if (other / "summary.json").is_file()), alike[0] if alike else folder)
+    return folder
+
+
+def _name_by_config(folder: Path) -> str | None:
+    path = folder / "config.yaml"
+    try:
+        return _name_in(path, path.stat().st_mtime_ns)
+    except (OSError, EvenhandError):  # no run, or one whose damage is told when it is asked for
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _name_in(path: Path, _changed: int) -> str:
+    return run_name(load_config(path))
+
+
+def _settings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the dotted name, the value and the present default of each setting that changes what a run means."""
+    for name, field in type(section).model_fields.items():
+        key, value = prefix + name, getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _settings(value, f"{key}.")
+        elif key != "data.root" and (prefix != "compute." or name == "precision"):
+            yield key, value, field.get_default(call_default_factory=True)
+
+
+def _content_of(weights: Path) -> str:
+    """Return a hash of the weights in a file or a finished run; of a run that is still to be made, its name."""
+    if (weights / "config.yaml").is_file():
+        selected = "last" if load_config(weights / "config.yaml").select == "last" else "best"
+        weights = weights / "weights" / f"{selected}.safetensors"
+        if not (weights.parent.parent / "summary.json").is_file():
+            return weights.parent.parent.name
+    try:
+        found = weights.stat()
+        return _sha256(weights, found.st_mtime_ns, found.st_size)
+    except OSError:  # told by the run, when it starts
+        return weights.name
+
+
+@lru_cache(maxsize=256)
+def _sha256(path: Path, _changed: int, _size: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _one_spelling(key: str, value: Any) -> Any:
+    """Return a value as it enters the hash, the same however it was given."""
+    if key == "objective":
+        return canonical_objective(value)
+    if key == "data.source":
+        return canonical_source(value)
+    if isinstance(value, (tuple, list)):
+        return [_one_spelling(key, each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def canonical_objective(spec: str) -> str:
+    """Return the one spelling of an objective: no alias, no option that changes nothing, options in order.
+
+    Example:
+        >>> from evenhand.experiments.grid.naming import canonical_objective
+        >>> [canonical_objective(spec) for spec in ("erm", "cce:gamma=-1.0", "focal:gamma=1:alpha=.25")]
+        ['ce', 'cce', 'focal:alpha=0.25:gamma=1']
+    """
+    build_objective(spec, num_classes=2)
+    texts = []
+    for part in parse(spec):
+        name = ALIASES.get(part.name, part.name)
+        options = {key: _canonical_number(value) for key, value in sorted(part.options.items())}
+        told = [f"{key}={value}" for key, value in options.items() if DEFAULTS.get(name, {}).get(key) != value]
+        texts.append(":".join([name, *told]))
+    return "+".join(texts)
+
+
+def _canonical_number(text: str) -> str:
+    try:
+        return repr(float(text) + 0.0).removesuffix(".0")  # -0 becomes 0
+    except ValueError:
+        return text
+
+
+def canonical_source(source: str) -> str:
+    """Return the one spelling of a source: the options of a data set in order, or the whole path."""
+    if not is_benchmark(source):
+        return str(Path(os.path.expanduser(source)).resolve()) if source.strip() else source
+    part, *others = parse(source)
+    if others or part.value is not None:  # wrong, which is told where it is read
+        return source
+    return ":".join([part.name, *(f"{key}={value}" for key, value in sorted(part.options.items()))])
+
+
+def is_benchmark(source: str) -> bool:
+    """Return whether a source is a known data set, not a path."""
+    return source.split(":")[0] in BENCHMARKS
+
+
+def readable(text: str) -> str:
+    """Make a short text that is safe as a part of a file's name anywhere."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:40].strip("-.") or "data"
