@@ -1,35 +1,32 @@
 """evenhand: image classification on imbalanced data, built around the complement cross entropy loss."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from evenhand.core.lazy import lazy_exports
 from evenhand.core.processor import prepare_processor
-
-if TYPE_CHECKING:
-    from evenhand.losses.modules import ComplementCrossEntropyLoss, FocalLoss
-    from evenhand.training.inference import load
-
-__all__ = ["ComplementCrossEntropyLoss", "FocalLoss", "__version__", "load"]
 
 prepare_processor()  # here, because it has to come before torch is loaded
 
-# Where each public name lives: importing evenhand imports none of them, and so not torch.
-_HOMES = {
-    "ComplementCrossEntropyLoss": "evenhand.losses.modules",
-    "FocalLoss": "evenhand.losses.modules",
-    "load": "evenhand.training.inference",
-}
+if TYPE_CHECKING:
+    __version__: str
 
+    from evenhand.core.errors import EvenhandError as EvenhandError
+    from evenhand.data.sources import list_datasets as list_datasets
+    from evenhand.losses.modules import BalancedSoftmaxLoss as BalancedSoftmaxLoss
+    from evenhand.losses.modules import ComplementCrossEntropyLoss as ComplementCrossEntropyLoss
+    from evenhand.losses.modules import FocalLoss as FocalLoss
+    from evenhand.losses.modules import LDAMLoss as LDAMLoss
+    from evenhand.losses.modules import LogitAdjustedLoss as LogitAdjustedLoss
+    from evenhand.models.build import list_models as list_models
+    from evenhand.training.api import list_objectives as list_objectives
+    from evenhand.training.api import train as train
+    from evenhand.training.inference import load as load
+else:
+    _get, __dir__, __all__ = lazy_exports(__name__)
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
 
-        return version("evenhand")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'evenhand' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+            return version("evenhand")
+        return _get(name)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
-from evenhand.core.spec import SpecPart, parse, parse_list
+from evenhand.core.spec import SpecPart, parse
 
 
 def test_streams_are_named_and_stable_across_processes() -> None:
@@ -63,17 +63,16 @@ def test_specs() -> None:
         SpecPart("cce", None, {"gamma": "-2"}),
     )
     assert parse("cce:gamma=1e+2") == (SpecPart("cce", None, {"gamma": "1e+2"}),)
-    assert len(parse_list("ce,focal:gamma=2:alpha=0.25,cot")) == 3
 
 
 @pytest.mark.parametrize("text", ["", "a,,b", "CCE", "cce:gamma=", "cce:=1", "cce:g=1:g=2", "cce::", "a+", "a:1:2"])
 def test_bad_specs_show_what_was_read(text: str) -> None:
     with pytest.raises(EvenhandError, match="Cannot read"):
-        parse_list(text)
+        parse(text)
 
 
 @given(text=st.text(max_size=40))
 @settings(deadline=None, derandomize=True)
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     with contextlib.suppress(EvenhandError):
-        parse_list(text)
+        parse(text)

@@ -27,6 +27,7 @@ from evenhand.cli.options import (
     Source,
     Status,
 )
+from evenhand.core.text import slug
 
 if TYPE_CHECKING:
     from evenhand.runs.config import Config
@@ -146,5 +147,4 @@ def _tell_replaced(path: Path, objectives: list[str], seeds: list[int]) -> None:
 
 def _default_folder(source: str, imbalance: str, model: str) -> Path:
     name = Path(source).name if "/" in source else source
-    parts = ["compare", name, *([] if imbalance == "none" else [imbalance]), model]
-    return Path("runs") / "_".join(parts).replace(":", "-").replace("=", "").replace("/", "-")
+    return Path("runs") / slug("compare", name, *([] if imbalance == "none" else [imbalance]), model)

@@ -35,7 +35,9 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show a data set's classes, sizes, damaged files, duplicates and leaks, and what they mean."""
-    result = look(
+    from evenhand.data.inspection import inspect_source
+
+    result = inspect_source(
         source,
         imbalance=imbalance,
         class_order=class_order,
@@ -58,42 +60,6 @@ def inspect(
         show(result)
         if figure is not None:
             typer.echo(f"Figure: {figure}")
-
-
-def look(
-    source: str,
-    *,
-    imbalance: str,
-    class_order: str,
-    data_root: Path | None,
-    image_size: int | None,
-    seed: int,
-    split_seed: int,
-    drop_small: bool,
-) -> "Audit":
-    """Load, open, split and audit a source."""
-    from evenhand.core.errors import EvenhandError
-    from evenhand.data.audit import audit
-    from evenhand.data.images import open_images
-    from evenhand.data.imbalance import Imbalance
-    from evenhand.data.sources import load_source
-    from evenhand.data.splits import drop_small_classes, make_splits
-
-    wanted = Imbalance.parse(imbalance)
-    table = load_source(source, data_root=data_root)
-    images = open_images(table, image_size=image_size, skip_bad=True)
-    unreadable = {str(table.ids[row]): reason for row, reason in images.bad.items()}
-    table = table.take(images.readable())
-    if drop_small:
-        table = drop_small_classes(table)
-    splits, problems = None, []
-    try:
-        splits = make_splits(table, imbalance=wanted, order=class_order, seed=seed, split_seed=split_seed)
-    except EvenhandError as error:
-        if wanted.kind != "none":
-            raise
-        problems.append(str(error))
-    return audit(table, splits, imbalance=wanted, unreadable=unreadable, problems=problems)
 
 
 def show(result: "Audit") -> None:

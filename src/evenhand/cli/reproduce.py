@@ -100,11 +100,11 @@ def reproduce(
 
 def _folder_name(study: "Study", options: "StudyOptions") -> str:
     """Name the folder of the results, so that a study cut short or on other data replaces no whole one."""
-    from evenhand.experiments.grid.naming import readable
+    from evenhand.core.text import slug
 
     parts = [study.id, options.protocol]
     parts += [] if options.epochs is None else [f"{options.epochs}epochs"]
-    parts += [] if options.source is None else [readable(Path(options.source).name)]
+    parts += [] if options.source is None else [slug(Path(options.source).name)]
     return "-".join(parts)
 
 

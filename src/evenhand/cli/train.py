@@ -65,6 +65,7 @@ def train(
     from evenhand.core.errors import EvenhandError
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
+    from evenhand.training.api import default_folder
     from evenhand.training.run import RunFolder, resume_run, train_run
 
     flags: dict[str, Any] = {
@@ -102,7 +103,7 @@ def train(
             run = resume_run(resume, callback=callback)
     else:
         wanted = make_config(recipe, config, settings or (), **flags)
-        folder = out or _default_folder(wanted)
+        folder = out or default_folder(wanted)
         command = shlex.join(["evenhand", *sys.argv[1:]])
         with watching(wanted, folder, quiet=quiet, as_json=as_json) as callback:
             run = train_run(wanted, folder, command=command, callback=callback)
@@ -110,16 +111,3 @@ def train(
         page = write_report([run.path], embedding=False)
         if not quiet:
             show_summary(run.path, page, run.summary(), as_json=as_json)
-
-
-def _default_folder(config: Any) -> Path:
-    """Name a run by what it is; a number is added if the name is taken."""
-    source = Path(config.data.source).name if "/" in config.data.source else config.data.source
-    parts = [source, config.data.imbalance, config.objective, config.model.name, f"seed{config.seed}"]
-    name = "_".join(part for part in parts if part != "none").replace(":", "-").replace("/", "-").replace("=", "")
-    folder = Path("runs") / name
-    number = 2
-    while folder.exists():
-        folder = Path("runs") / f"{name}_{number}"
-        number += 1
-    return folder

@@ -20,17 +20,6 @@ class SpecPart:
     options: dict[str, str] = field(default_factory=dict)
 
 
-def parse_list(text: str) -> list[tuple[SpecPart, ...]]:
-    """Read specs joined by `,`.
-
-    Example:
-        >>> from evenhand.core.spec import parse_list
-        >>> [[part.name for part in parts] for parts in parse_list("ce,balanced-softmax+cce:gamma=-2")]
-        [['ce'], ['balanced-softmax', 'cce']]
-    """
-    return [parse(spec) for spec in text.split(",")]
-
-
 def parse(text: str) -> tuple[SpecPart, ...]:
     """Read one spec, of one or more parts joined by `+`.
 

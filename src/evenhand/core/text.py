@@ -1,6 +1,12 @@
-"""Words for messages."""
+"""Words for messages, names and cells."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+_JOINERS = "\u200c\u200d"
+"""Zero-width joiners: scripts and emoji need them, and they move nothing."""
+_FORMULA = re.compile(r"[=+\-@\t\r\n|%]")
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
@@ -13,3 +19,124 @@ def some(names: Sequence[str], most: int = 5) -> str:
     """
     listed = ", ".join(repr(str(name)) for name in names[:most])
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    r"""Return a text with what a terminal or a browser would obey, such as escapes and marks of direction, spelled out.
+
+    Args:
+        text: from anywhere.
+        keep: letters that stay as they are, such as the line breaks of several lines.
+
+    Example:
+        >>> from evenhand.core.text import visible
+        >>> print(visible("\x1b[31mred\u202e \u00e9t\u00e9"))
+        \x1b[31mred\u202e été
+    """
+    if text.isprintable():
+        return text
+    kept = _JOINERS + keep
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def json_line(content: object, *, indent: int | None = None) -> str:
+    r"""Return JSON that can be read as it stands: letters of any script, but nothing that a terminal would obey.
+
+    Example:
+        >>> from evenhand.core.text import json_line
+        >>> print(json_line({"name": "\u00e9\u202e"}))
+        {"name": "é\u202e"}
+    """
+    text = json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False)
+    return "".join(
+        each if each.isprintable() or each == "\n" or each in _JOINERS else json.dumps(each)[1:-1] for each in text
+    )
+
+
+def plain_cell(value: object) -> object:
+    r"""Return a cell of a CSV that no spreadsheet takes for a formula: such a text gets an apostrophe in front.
+
+    Example:
+        >>> from evenhand.core.text import plain_cell
+        >>> [plain_cell(value) for value in ("=cmd()", "-1 degrees", "cat", -0.5, None)]
+        ["'=cmd()", "'-1 degrees", 'cat', -0.5, None]
+    """
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if _FORMULA.match(text.lstrip()) or _FORMULA.match(value) else text
+
+
+def slug(*parts: str, most: int = 40) -> str:
+    """Return a name for a file or folder out of texts: safe on any system, at most `most` letters of each, joined by _.
+
+    Example:
+        >>> from evenhand.core.text import slug
+        >>> slug("photos", "exp:100", "cce:gamma=-2")
+        'photos_exp-100_cce-gamma-2'
+    """
+    return "_".join(_safe(part, most) for part in parts) or "data"
+
+
+def _safe(text: str, most: int) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:most].strip("-.") or "data"
+
+
+def markdown_escaped(text: str) -> str:
+    r"""Return a text that Markdown shows as it is.
+
+    Example:
+        >>> from evenhand.core.text import markdown_escaped
+        >>> print(markdown_escaped("a|b <i> *c*"))
+        a\|b &lt;i> \*c\*
+    """
+    clean = visible(text.replace("\\", "\\\\"))
+    return clean.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def markdown_table(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table of Markdown.
+
+    Example:
+        >>> from evenhand.core.text import markdown_table
+        >>> print(markdown_table(["class", "recall"], [["cat", "91.0"]]))
+        | class | recall |
+        | --- | --- |
+        | cat | 91.0 |
+    """
+    first = [markdown_escaped(cell) for cell in heading]
+    lines = [first, ["---"] * len(first), *([markdown_escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def text_table(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """Return lines of columns, two spaces apart, as wide as their widest cell on a terminal.
+
+    Args:
+        rows: of cells, all of the same number.
+        left: columns that start together; the others end together.
+
+    Example:
+        >>> from evenhand.core.text import text_table
+        >>> text_table([["class", "images"], ["猫", "1,500"]])
+        ['class  images', '猫      1,500']
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return []
+    number = len(rows[0])
+    starts = {place % number for place in left}
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for place in range(number):
+        table.add_column(justify="left" if place in starts else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    console = Console(width=100_000, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().splitlines()]

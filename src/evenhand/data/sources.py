@@ -57,6 +57,17 @@ def load_source(
     return readers[path.suffix.lower()](path)
 
 
+def list_datasets() -> list[str]:
+    """Return the names of the data sets that `load_source` knows; beside these it takes folders, `.csv` and `.npz`.
+
+    Example:
+        >>> from evenhand import list_datasets
+        >>> list_datasets()[:2]
+        ['digits', 'fashion-mnist']
+    """
+    return list(BENCHMARKS)
+
+
 def find_data_root(data_root: Path | str | None = None) -> Path:
     """Return the folder of the benchmarks: the one given, else that of `EVENHAND_DATA`, else the user's cache.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.files import replacing
+from evenhand.core.text import markdown_table, plain_cell
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.paired import PairedDifference
 from evenhand.paper.ordering import Ordering, noise_words
@@ -26,7 +27,7 @@ def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, 
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: plain_cell(value) for key, value in row.items()} for row in rows)
     texts = {
         "table.json": json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n",
         "table.csv": text.getvalue(),
@@ -149,12 +150,12 @@ def to_markdown(result: Reproduction) -> str:
     lines += _listed("**What came out**", result.conclusions())
     lines += [explanation(result), ""]
     for column in result.columns:
-        lines += [f"## {column.title}", "", *markdown_table(*column_table(column, result.measures)), ""]
+        lines += [f"## {column.title}", "", markdown_table(*column_table(column, result.measures)), ""]
         lines += [text for line in column_sentences(column, result.measures) for text in (line, "")]
     reported = [[name, f"{value:.2f}"] for name, value in _reported(study.id).items()]
     if reported:
         lines += ["## Other papers' results, as the paper reports them", ""]
-        lines += markdown_table(["", "published"], reported)
+        lines.append(markdown_table(["", "published"], reported))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -217,12 +218,6 @@ def sign_sentence(difference: PairedDifference) -> str:
         f"CCE with the paper's sign against the released code's: {in_points(difference.mean / 100, low, high)} points, "
         f"{difference.n} seed{'s' * (difference.n != 1)}, {noise_words(difference.p)}."
     )
-
-
-def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table."""
-    lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def _reported(study: str) -> dict[str, float]:

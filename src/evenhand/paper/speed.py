@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from evenhand.core.text import markdown_table
 from evenhand.experiments.grid.estimating import Size, threads, time_of, training_step
-from evenhand.paper.pages import markdown_table
 from evenhand.runs.config import Config, make_config
 from evenhand.training.run import code_fingerprint
 
@@ -179,7 +179,7 @@ def speed_markdown(times: Sequence[StepTimes], command: str, made: dict[str, Any
         "forward pass serves both steps; *two forwards*: the second step sees the weights that the first one made.",
         "",
     ]
-    return "\n".join(lines + markdown_table(*speed_table(times))) + "\n"
+    return "\n".join([*lines, markdown_table(*speed_table(times))]) + "\n"
 
 
 def here() -> dict[str, Any]:

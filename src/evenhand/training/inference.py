@@ -177,7 +177,7 @@ class TrainedModel:
         return image[top : top + size, left : left + size]
 
 
-def load(run: Path | str, *, device: torch.device | str | None = None) -> TrainedModel:
+def load(run: os.PathLike[str] | str, *, device: torch.device | str | None = None) -> TrainedModel:
     """Load a trained model.
 
     Args:
@@ -210,7 +210,7 @@ def load(run: Path | str, *, device: torch.device | str | None = None) -> Traine
     return TrainedModel(network.eval(), card, place)
 
 
-def selected_weights(run: Path | str) -> Path:
+def selected_weights(run: os.PathLike[str] | str) -> Path:
     """Return the file of the weights that a finished run selected; a file is returned as it is."""
     folder = Path(run)
     if folder.is_file():

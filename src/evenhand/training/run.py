@@ -43,6 +43,9 @@ class RunFolder:
 
     path: Path
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @property
     def finished(self) -> bool:
         """Whether it was judged, which is the last thing a run does."""

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import combining, east_asian_width
+
+from rich.cells import cell_len
 
 from evenhand.core.files import replacing
+from evenhand.core.text import markdown_escaped, markdown_table, plain_cell, text_table, visible
 from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow
 from evenhand.experiments.comparison.verdict import METRICS, Difference, in_points
 from evenhand.metrics.paired import RESAMPLES
@@ -54,9 +56,9 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
 def terminal_text(comparison: "Comparison", width: int) -> str:
     """Return everything a person wants to read in a terminal of about this width."""
     heading = _filled([_heading(comparison)], width)
-    parts = [heading, "\n".join(_aligned(figure_cells(comparison), left=(0, -1)))]
+    parts = [heading, "\n".join(text_table(figure_cells(comparison), left=(0, -1)))]
     if comparison.differences:
-        parts.append("\n".join(_aligned(difference_cells(comparison), left=(0, 1, 3))))
+        parts.append("\n".join(text_table(difference_cells(comparison), left=(0, 1, 3))))
         parts += _class_table(comparison, width)
         parts.append(_filled(balance_of_classes(comparison), width))
     parts.append(_filled([_explained(comparison), comparison.method(), *comparison.notes], width))
@@ -68,16 +70,16 @@ def terminal_text(comparison: "Comparison", width: int) -> str:
 def markdown(comparison: "Comparison") -> str:
     """Return everything as a page of Markdown, with all classes."""
     *sentences, last = comparison.verdicts
-    parts = [f"# {_escaped(_heading(comparison))}", f"**{_escaped(last)}**"]
+    parts = [f"# {markdown_escaped(_heading(comparison))}", f"**{markdown_escaped(last)}**"]
     if sentences:
-        parts.append("\n".join(f"- {_escaped(each)}" for each in sentences))
+        parts.append("\n".join(f"- {markdown_escaped(each)}" for each in sentences))
     parts += ["## Figures", _explained(comparison), _markdown_table(figure_cells(comparison, shorten=False))]
     if comparison.differences:
         parts += ["## Differences", comparison.method(), _markdown_table(difference_cells(comparison))]
-        parts += ["## Classes", "\n".join(f"- {_escaped(each)}" for each in balance_of_classes(comparison))]
+        parts += ["## Classes", "\n".join(f"- {markdown_escaped(each)}" for each in balance_of_classes(comparison))]
         parts.append(_markdown_table(class_cells(comparison, comparison.per_class)))
     if comparison.notes:
-        parts += ["## Notes", "\n".join(f"- {_escaped(each)}" for each in comparison.notes)]
+        parts += ["## Notes", "\n".join(f"- {markdown_escaped(each)}" for each in comparison.notes)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -187,8 +189,8 @@ def _class_table(comparison: "Comparison", width: int) -> list[str]:
     hidden = len(classes) - 2 * ENDS if len(classes) > MOST_LISTED else 0
     shown = [*classes[:ENDS], *classes[-ENDS:]] if hidden else classes
     cells = class_cells(comparison, shown)
-    lines = _aligned([[_shown(row[0], 2 * LONGEST_NAME), *row[1:]] for row in cells], left=(0,))
-    if max(map(_width, lines)) > width:
+    lines = text_table([[_shown(row[0], 2 * LONGEST_NAME), *row[1:]] for row in cells], left=(0,))
+    if max(map(cell_len, lines)) > width:
         return []
     if hidden:
         lines.insert(ENDS + 1, f"... {hidden} more")
@@ -200,29 +202,9 @@ def _filled(lines: Sequence[str], width: int) -> str:
     return "\n".join(textwrap.fill(each, width, subsequent_indent="  ", break_on_hyphens=False) for each in lines)
 
 
-def _aligned(cells: Cells, left: Sequence[int]) -> list[str]:
-    """Line up columns, two spaces apart; those in `left` start together, the others end together."""
-    count = len(cells[0])
-    starts = {place % count for place in left}
-    widths = [max(_width(row[place]) for row in cells) for place in range(count)]
-    lines = []
-    for row in cells:
-        padded = []
-        for place, cell in enumerate(row):
-            space = " " * (widths[place] - _width(cell))
-            padded.append(cell + space if place in starts else space + cell)
-        lines.append("  ".join(padded).rstrip())
-    return lines
-
-
-def _width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
-    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
-
-
 def _shown(name: str, longest: int) -> str:
     """Return a name without what could disturb a terminal, cut where it is too long (0: not cut)."""
-    clean = "".join(each if each.isprintable() else "?" for each in name)
+    clean = visible(name)
     return f"{clean[: longest - 3]}..." if longest and len(clean) > longest else clean
 
 
@@ -236,13 +218,7 @@ def _p(value: float) -> str:
 
 
 def _markdown_table(cells: Cells) -> str:
-    header, *rows = [[_escaped(cell) for cell in row] for row in cells]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
-
-
-def _escaped(text: str) -> str:
-    clean = "".join(each if each.isprintable() else " " for each in text)
-    return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    return markdown_table(cells[0], cells[1:])
 
 
 def _figures_for_csv(row: ObjectiveRow, differences: Sequence[Difference]) -> dict[str, Any]:
@@ -268,4 +244,4 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({key: plain_cell(value) for key, value in row.items()} for row in rows)

@@ -4,7 +4,6 @@ import glob
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
+from evenhand.core.text import slug
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.runs.config import Config, load_config
 from evenhand.runs.frozen import FROZEN
@@ -54,8 +54,7 @@ def run_name(config: Config) -> str:
         config.model.name,
         canonical_objective(config.objective),
     ]
-    names = [readable(part) for part in parts if part != "none"]
-    return "_".join([*names, f"seed{config.seed}-{digest}"])
+    return f"{slug(*(part for part in parts if part != 'none'))}_seed{config.seed}-{digest}"
 
 
 def run_folder(root: Path, config: Config) -> Path:
@@ -163,8 +162,3 @@ def canonical_source(source: str) -> str:
 def is_benchmark(source: str) -> bool:
     """Return whether a source is a known data set, not a path."""
     return source.split(":")[0] in BENCHMARKS
-
-
-def readable(text: str) -> str:
-    """Make a short text that is safe as a part of a file's name anywhere."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:40].strip("-.") or "data"

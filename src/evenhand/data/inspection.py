@@ -1,0 +1,56 @@
+"""A look at a source before anything is trained."""
+
+from pathlib import Path
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.audit import Audit, audit
+from evenhand.data.images import open_images
+from evenhand.data.imbalance import Imbalance
+from evenhand.data.sources import load_source
+from evenhand.data.splits import drop_small_classes, make_splits
+
+
+def inspect_source(
+    source: str | Path = "digits",
+    *,
+    imbalance: str = "none",
+    class_order: str = "identity",
+    data_root: Path | str | None = None,
+    image_size: int | None = None,
+    seed: int = 0,
+    split_seed: int = 0,
+    drop_small: bool = False,
+) -> Audit:
+    """Load, open, split and audit a source.
+
+    Args:
+        source: a data set's name, a folder of class folders, a `.csv` or a `.npz`.
+        imbalance: show it as training would see it: `exp:RATIO`, `step:RATIO` or `none`.
+        class_order: which classes keep most: `identity`, `shuffle`, or all names joined by commas.
+        data_root: where data sets lie.
+        image_size: height and width to bring images to.
+        seed: of the subset and of validation.
+        split_seed: of the test set.
+        drop_small: leave out classes too small to split.
+
+    Example:
+        >>> from evenhand.data import inspect_source
+        >>> found = inspect_source("digits", imbalance="exp:20")
+        >>> len(found.classes), round(found.imbalance_ratio)
+        (10, 20)
+    """
+    wanted = Imbalance.parse(imbalance)
+    table = load_source(source, data_root=data_root)
+    images = open_images(table, image_size=image_size, skip_bad=True)
+    unreadable = {str(table.ids[row]): reason for row, reason in images.bad.items()}
+    table = table.take(images.readable())
+    if drop_small:
+        table = drop_small_classes(table)
+    splits, problems = None, []
+    try:
+        splits = make_splits(table, imbalance=wanted, order=class_order, seed=seed, split_seed=split_seed)
+    except EvenhandError as error:
+        if wanted.kind != "none":
+            raise
+        problems.append(str(error))
+    return audit(table, splits, imbalance=wanted, unreadable=unreadable, problems=problems)

@@ -1,0 +1,94 @@
+"""What Python users call: train in one line, and which objectives there are."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from evenhand.core.text import slug
+from evenhand.runs.config import Config, make_config
+from evenhand.training.objectives import OBJECTIVES
+from evenhand.training.run import RunFolder, train_run
+from evenhand.training.trainer import Callback
+
+
+def list_objectives() -> list[str]:
+    """Return the names that an objective may have, in alphabetical order; `evenhand train --help` says more of each.
+
+    Example:
+        >>> from evenhand import list_objectives
+        >>> "cce" in list_objectives()
+        True
+    """
+    return sorted(OBJECTIVES)
+
+
+def train(
+    source: str | Path | None = None,
+    *,
+    objective: str | None = None,
+    imbalance: str | None = None,
+    model: str | None = None,
+    pretrained: bool | None = None,
+    epochs: int | None = None,
+    seed: int | None = None,
+    image_size: int | None = None,
+    data_root: str | Path | None = None,
+    out: str | Path | None = None,
+    recipe: str = "small",
+    config: str | Path | Config | None = None,
+    settings: Iterable[str] = (),
+    callback: Callback | None = None,
+) -> RunFolder:
+    """Train a classifier and judge it; what is not given comes from the recipe, as on the command line.
+
+    Args:
+        source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
+        objective: `ce`, `focal`, `cot`, `cce`, ... with options and parts, such as `cce:gamma=-2`.
+        imbalance: `exp:RATIO`, `step:RATIO` or `none`.
+        model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
+        pretrained: start from ImageNet weights.
+        epochs: how often every training image is seen.
+        seed: of subset, validation, initial weights, order and augmentation.
+        image_size: height and width to bring images to.
+        data_root: where data sets lie.
+        out: the run's folder, which must not hold anything; under `runs/` if not given.
+        recipe: `small`, `paper` or `road-marking`.
+        config: a YAML file over the recipe, or a whole config instead of everything above.
+        settings: any others, such as `["optimizer.lr=0.05"]`.
+        callback: who looks on.
+
+    Returns:
+        The finished run.
+
+    Example:
+        >>> import tempfile
+        >>> import evenhand
+        >>> run = evenhand.train("digits", objective="cce", epochs=1, out=f"{tempfile.mkdtemp()}/run")
+        >>> len(evenhand.load(run).class_names)
+        10
+    """
+    flags: dict[str, Any] = {
+        "data__source": None if source is None else str(source),
+        "data__root": None if data_root is None else str(data_root),
+        "data__imbalance": imbalance,
+        "data__image_size": image_size,
+        "objective": objective,
+        "model__name": model,
+        "model__pretrained": pretrained,
+        "epochs": epochs,
+        "seed": seed,
+    }
+    wanted = config if isinstance(config, Config) else make_config(recipe, config, settings, **flags)
+    return train_run(wanted, default_folder(wanted) if out is None else out, callback=callback)
+
+
+def default_folder(config: Config) -> Path:
+    """Name a run under `runs/` by what it is; a number is added if the name is taken."""
+    source = Path(config.data.source).name if "/" in config.data.source else config.data.source
+    parts = [source, config.data.imbalance, config.objective, config.model.name, f"seed{config.seed}"]
+    folder = first = Path("runs") / slug(*(part for part in parts if part != "none"))
+    number = 2
+    while folder.exists():
+        folder = first.with_name(f"{first.name}_{number}")
+        number += 1
+    return folder
