@@ -1,0 +1,90 @@
+"""Parts that hand the loss an offset or a margin of the logits, from the class counts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from evenhand.core.errors import EvenhandError
+from evenhand.losses.functional import ldam_margins, logit_offset
+from evenhand.training.objectives.part import Adjustment, Known, LogitsPart, Part, Shares, Told
+
+
+class _PriorOffset(LogitsPart):
+    """tau log pi on the logits in training, where pi are the shares of the classes."""
+
+    def strength(self) -> float:
+        raise NotImplementedError
+
+    def adjust(self, known: Known) -> Adjustment:
+        """Return the offset."""
+        return Adjustment(offset=logit_offset(known.counts, self.strength()))
+
+    def prior(self, shares: Shares, known: Known) -> Shares:
+        """Return pi^(1 - tau), where pi is the prior without this part."""
+        offset = logit_offset(known.counts, self.strength()).double().numpy()
+        logs = np.log(np.maximum(shares, np.finfo(float).tiny)) - offset
+        powers: Shares = np.exp(logs - logs.max())
+        return powers / powers.sum()
+
+    def told(self, known: Known) -> Told:
+        """Say what is added to the logits."""
+        return Told("added to logits in training", logit_offset(known.counts, self.strength()).double().numpy())
+
+
+class BalancedSoftmax(_PriorOffset):
+    """Balanced softmax: the log of the class shares is added to the logits in training (logit-adjust:tau=1)."""
+
+    name = "balanced-softmax"
+
+    def strength(self) -> float:
+        """Return tau."""
+        return 1.0
+
+
+class LogitAdjust(_PriorOffset):
+    """Logit adjustment in training: tau times the log of the class shares is added to the logits."""
+
+    name = "logit-adjust"
+    tau: float = Field(1.0, gt=0, le=10, description="how much of it; 1 is balanced softmax")
+
+    def strength(self) -> float:
+        """Return tau."""
+        return self.tau
+
+    def spec(self) -> str:
+        """At tau = 1 it is balanced softmax by another name."""
+        return BalancedSoftmax.name if self.tau == 1 else super().spec()
+
+
+class LDAM(LogitsPart):
+    """LDAM: the correct class must lead by a margin that is wider for rarer classes; with a normalised last layer."""
+
+    name = "ldam"
+    margin: float = Field(0.5, gt=0, le=2, description="of the rarest class, in cosines")
+    scale: float = Field(30.0, gt=0, description="what cosines are multiplied by to become logits")
+
+    def check(self, parts: Sequence[Part]) -> None:
+        """It brings its own last layer."""
+        for part in parts:
+            if part.kind == "head":
+                raise EvenhandError(
+                    f"ldam brings a normalised last layer of its own, so {part.name} cannot stand beside it; leave "
+                    f"{part.name} out (ldam:scale= is its scale)."
+                )
+
+    def adjust(self, known: Known) -> Adjustment:
+        """Return the margins; the logits have the scale in them already."""
+        return Adjustment(margin=self.scale * ldam_margins(known.counts, self.margin))
+
+    def head(self) -> str:
+        """Return a normalised one."""
+        return f"cosine:scale={self.scale:g}"
+
+    def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
+        """Margins imply no prior."""
+        return None
+
+    def told(self, known: Known) -> Told:
+        """Say the margins."""
+        return Told("margin in cosines", ldam_margins(known.counts, self.margin).double().numpy())

@@ -1,0 +1,132 @@
+"""Losses: ce, focal and cce."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from evenhand.core.errors import EvenhandError
+from evenhand.losses.functional import (
+    adjust_logits,
+    adjusted_cross_entropy,
+    complement_cross_entropy,
+    focal_loss,
+    rare_shares,
+)
+from evenhand.training.objectives.part import Known, LossFunction, LossPart, Part, Shares, Told
+
+
+class CrossEntropy(LossPart):
+    """Cross entropy."""
+
+    name = "ce"
+    aliases = ("erm",)
+
+    def build(self, known: Known) -> LossFunction:  # noqa: ARG002
+        """Return cross entropy."""
+
+        def loss(
+            logits: Tensor, target: Tensor, *, weight: Tensor | None, offset: Tensor | None, margin: Tensor | None
+        ) -> Tensor:
+            return adjusted_cross_entropy(logits, target, weight, offset=offset, margin=margin)
+
+        return loss
+
+
+class Focal(LossPart):
+    """Focal loss: cross entropy that fades for images already classified well."""
+
+    name = "focal"
+    gamma: float = Field(2.0, ge=0, description="how fast it fades")
+    alpha: float | None = Field(None, ge=0, description="a factor for all classes")
+
+    def build(self, known: Known) -> LossFunction:  # noqa: ARG002
+        """Return focal loss; class weights are its alpha, one for each class."""
+        gamma, factor = self.gamma, self.alpha
+
+        def loss(
+            logits: Tensor, target: Tensor, *, weight: Tensor | None, offset: Tensor | None, margin: Tensor | None
+        ) -> Tensor:
+            alpha = factor if weight is None else weight * (1.0 if factor is None else factor)
+            if offset is not None or margin is not None:
+                logits = adjust_logits(logits, target, offset=offset, margin=margin)
+            return focal_loss(logits, target, gamma=gamma, alpha=alpha)
+
+        return loss
+
+    def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
+        """Its probabilities are those of no prior: confident rows stop to learn."""
+        return None
+
+
+class ComplementCrossEntropy(LossPart):
+    """Complement cross entropy: cross entropy that also flattens what is predicted for the wrong classes."""
+
+    name = "cce"
+    gamma: float | Literal["released"] = Field(
+        -1.0, description="weight of C as the paper has it: gamma / (K - 1); `released` is what its code computes"
+    )
+    share: float | None = Field(None, ge=0, le=1, description="weight of C at any K: H - share C; not with gamma")
+    spare: int = Field(0, ge=0, description="of the likeliest wrong classes, how many C leaves out")
+    power: float = Field(0.0, ge=0, description="how fast the share falls with the count of a row's class")
+    on: Literal["raw", "adjusted"] = Field("raw", description="the logits that C is taken of")
+
+    @model_validator(mode="after")
+    def _one_weight(self) -> "ComplementCrossEntropy":
+        if self.share is not None and "gamma" in self.model_fields_set:
+            raise EvenhandError("gamma and share of cce both say how much C counts; give one of them.")
+        if self.power and self.share is None:
+            raise EvenhandError("power of cce says how the share falls; give a share with it.")
+        return self
+
+    def check(self, parts: Sequence[Part]) -> None:
+        """C on adjusted logits needs an adjustment."""
+        if self.on == "adjusted" and not any(part.kind == "logits" for part in parts):
+            raise EvenhandError("cce:on=adjusted needs a part that adjusts logits, such as balanced-softmax.")
+
+    def check_known(self, known: Known) -> None:
+        """Two classes at least must be left for C."""
+        if self.spare > max(known.num_classes - 3, 0):
+            raise EvenhandError(
+                f"cce:spare={self.spare} leaves nothing of C with {known.num_classes} classes; spare at most "
+                f"{max(known.num_classes - 3, 0)}."
+            )
+
+    def build(self, known: Known) -> LossFunction:
+        """Return the loss."""
+        gamma: float | str | None = None if self.share is not None else self.gamma
+        share: float | Tensor | None = self.share
+        if self.power and self.share is not None:
+            share = rare_shares(known.counts, self.share, self.power)
+        spare, on = self.spare, self.on
+
+        def loss(
+            logits: Tensor, target: Tensor, *, weight: Tensor | None, offset: Tensor | None, margin: Tensor | None
+        ) -> Tensor:
+            each = share.to(logits.device) if isinstance(share, Tensor) else share
+            return complement_cross_entropy(
+                logits,
+                target,
+                weight,
+                gamma=gamma,
+                share=each,
+                spare=spare,
+                offset=offset,
+                margin=margin,
+                complement_on=on,
+            )
+
+        return loss
+
+    def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
+        """C moves its probabilities away from those of any prior."""
+        return None
+
+    def told(self, known: Known) -> Told:
+        """Say what C weighs."""
+        if self.power and self.share is not None:
+            return Told("weight of C", -rare_shares(known.counts, self.share, self.power).double().numpy())
+        k = known.num_classes
+        factor = -self.share if self.share is not None else 1 / k if self.gamma == "released" else self.gamma / (k - 1)  # type: ignore[operator]
+        return Told(f"weight of C {factor:.4g}")

@@ -1,0 +1,222 @@
+"""What a part of an objective is: its settings, and what each kind of part may change.
+
+A part is one class: its fields are its settings, from which defaults, checks, help and the canonical spelling follow;
+its methods say what it does. Defining the class registers it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+KINDS = {
+    "logits": "an offset or a margin of the logits, which the loss applies to the cross entropy",
+    "loss": "what a row costs",
+    "step": "how gradients become a step",
+    "head": "the last layer",
+    "weights": "a weight for each class, by epoch",
+    "sampling": "which rows an epoch shows",
+    "images": "images and targets of a batch",
+    "targets": "targets of a batch",
+    "after": "what is added to the logits of a trained network",
+}
+"""Every kind of part and what it changes, in the order in which an objective is spelled; it has one of a kind."""
+
+PARTS: dict[str, type["Part"]] = {}
+"""Every part by its name."""
+
+Shares = NDArray[np.float64]
+"""(K,): of each class, summing to 1."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known before training; an objective is built from this and nothing else."""
+
+    counts: tuple[int, ...]
+    """Of each class, the rows really trained on."""
+    epochs: int = 1
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.counts)
+
+    @property
+    def shares(self) -> Shares:
+        """Of each class among the rows trained on, (K,)."""
+        counts = np.array(self.counts, np.float64)
+        return counts / counts.sum()
+
+
+class Told(NamedTuple):
+    """How a part shows that it is active."""
+
+    what: str
+    """In words, with its unit."""
+    values: NDArray[np.float64] | None = None
+    """(K,), one for each class, where there is such a number."""
+
+
+class Part(BaseModel):
+    """One part of an objective. A subclass with a `name` is registered; the first line of its docstring is its help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    corrects: ClassVar[bool] = False
+    """Whether it makes up for the class counts, so that nothing after training should do so again."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if "name" in cls.__dict__:
+            PARTS[cls.name] = cls
+
+    @property
+    def cost(self) -> float:
+        """How long a step takes beside one of cross entropy, by operation count."""
+        return 1.0
+
+    def check(self, parts: Sequence["Part"]) -> None:
+        """Refuse other parts of the same objective that do not go with this one."""
+
+    def check_known(self, known: Known) -> None:
+        """Refuse data that do not go with this part."""
+
+    def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
+        """Return the class shares for which probabilities are right after training, given those without this part.
+
+        None: there are no such shares.
+        """
+        return shares
+
+    def told(self, known: Known) -> Told | None:  # noqa: ARG002
+        """Say what the part does to each class."""
+        return None
+
+    def spec(self) -> str:
+        """Return the one spelling: the name, and in their order the settings that are not at their defaults."""
+        fields = sorted(type(self).model_fields.items())
+        told = [f"{key}={_spelled(getattr(self, key))}" for key, field in fields if getattr(self, key) != field.default]
+        return ":".join([self.name, *told])
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(float(value) + 0.0).removesuffix(".0")  # -0 becomes 0
+    return str(value)
+
+
+class LossFunction(Protocol):
+    """What a row costs, in the mean over a batch."""
+
+    def __call__(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None, offset: Tensor | None, margin: Tensor | None
+    ) -> Tensor:
+        """Return the loss.
+
+        Args:
+            logits: (N, K).
+            target: class indices (N,) or probabilities (N, K).
+            weight: of each class, (K,).
+            offset: what the cross entropy adds to the logits, (K,).
+            margin: what the cross entropy takes off the logit of a class where it is the correct one, (K,).
+        """
+
+
+class LossPart(Part):
+    """A loss."""
+
+    kind = "loss"
+
+    def build(self, known: Known) -> LossFunction:
+        """Return the loss for these data."""
+        raise NotImplementedError
+
+
+class Adjustment(NamedTuple):
+    """What a logits part hands to the loss."""
+
+    offset: Tensor | None = None
+    margin: Tensor | None = None
+
+
+class LogitsPart(Part):
+    """An offset or a margin of the logits in training."""
+
+    kind = "logits"
+    corrects = True
+
+    def adjust(self, known: Known) -> Adjustment:
+        """Return it, from the counts."""
+        raise NotImplementedError
+
+    def head(self) -> str | None:
+        """Return the last layer that this part needs; None: any."""
+        return None
+
+
+class HeadPart(Part):
+    """Another last layer."""
+
+    kind = "head"
+
+    def head(self) -> str:
+        """Return its spec, as `evenhand.models.heads` reads it."""
+        return self.spec()
+
+
+class WeightsPart(Part):
+    """A weight for each class."""
+
+    kind = "weights"
+    corrects = True
+
+    def weights(self, known: Known, epoch: int) -> Tensor | None:
+        """Return the weights in an epoch, counted from 0, (K,); None: all equal."""
+        raise NotImplementedError
+
+
+class SamplingPart(Part):
+    """Which rows an epoch shows."""
+
+    kind = "sampling"
+    corrects = True
+
+    def rates(self, known: Known, epoch: int) -> Shares:
+        """Return the share of each class among the rows of an epoch, counted from 0."""
+        raise NotImplementedError
+
+    def order(
+        self, labels: NDArray[np.int64], known: Known, epoch: int, random: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Return which rows an epoch shows and in which order: as many as there are labels, each a position in them."""
+        raise NotImplementedError
+
+
+class ImagesPart(Part):
+    """A change of the images of a batch, and of their targets with them."""
+
+    kind = "images"
+
+    def transform(
+        self, images: Tensor, target: Tensor, known: Known, random: np.random.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return new images (N, C, S, S) and targets, probabilities (N, K), from images and labels (N,)."""
+        raise NotImplementedError
+
+
+class TargetsPart(Part):
+    """A change of the targets of a batch."""
+
+    kind = "targets"
+
+    def soften(self, target: Tensor, known: Known) -> Tensor:
+        """Return new targets (N, K), from probabilities (N, K)."""
+        raise NotImplementedError
