@@ -60,7 +60,7 @@ def stepper(objective: str, images: Tensor, labels: Tensor, precision: torch.dty
     """Return a function that takes one training step of `resnet8` on the same batch."""
     torch.manual_seed(0)
     model = build_model("resnet8", num_classes=10, channels=1, image_size=28).to(memory_format=torch.channels_last)
-    chosen = build_objective(objective, 10)
+    chosen = build_objective(objective, counts=[1] * 10)
     optimizers = [SGD(model.parameters(), lr=0.01, momentum=0.9) for _ in range(chosen.num_optimizers)]
 
     def forward(batch: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def test_every_study_is_a_list_of_valid_runs(study: Study, protocol: str) -> Non
     assert len(jobs) == 3 * len(cells) == len({job.folder for job in jobs})
     for job in jobs:
         assert validate(job.config.model_dump()) == job.config
-        build_objective(job.config.objective, 10)
+        build_objective(job.config.objective, counts=[5] * 10)
         assert job.config.model.name in NAMES
         assert job.config.data.source.split(":")[0] in BENCHMARKS
         assert job.config.select == "last"

@@ -18,7 +18,7 @@ from torch import Tensor
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.config import save_config
 from evenhand.training.checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
-from evenhand.training.objectives import SingleLoss
+from evenhand.training.objectives import Objective
 from evenhand.training.run import RunFolder, resume_run, train_run
 from evenhand.training.trainer import Interrupted
 from tests.training.runs import StopAfter, assert_same_run, files_of, tiny, trainer_of
@@ -51,13 +51,13 @@ def sentence(work: Callable[[], object]) -> str:
 
 def break_step(monkeypatch: pytest.MonkeyPatch, number: int, spoil: Callable[[Any, Tensor], Tensor]) -> None:
     """Change what a step of the run returns, or what it leaves."""
-    real, count = SingleLoss.step, iter(range(1, 10**6))
+    real, count = Objective.step, iter(range(1, 10**6))
 
-    def step(self: SingleLoss, forward: Any, *args: Any) -> Tensor:
-        loss = real(self, forward, *args)
+    def step(self: Objective, forward: Any, *args: Any, **options: Any) -> Tensor:
+        loss = real(self, forward, *args, **options)
         return spoil(forward, loss) if next(count) == number else loss
 
-    monkeypatch.setattr(SingleLoss, "step", step)
+    monkeypatch.setattr(Objective, "step", step)
 
 
 # Divergence

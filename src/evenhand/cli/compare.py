@@ -67,10 +67,10 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.comparison.comparison import compare_runs, write_comparison
     from evenhand.experiments.grid.jobs import make_grid
-    from evenhand.experiments.grid.naming import canonical_objective
     from evenhand.experiments.grid.unchanged import refuse_changed_source
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
+    from evenhand.training.objectives import canonical_objective
 
     flags: dict[str, Any] = {
         "data__source": source,

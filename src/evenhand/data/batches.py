@@ -184,13 +184,23 @@ class Batches:
         """Return the number of batches in an epoch of training."""
         return len(self._training_parts())
 
-    def train(self, seed: int, epoch: int) -> Iterator[Batch]:
+    def train(self, seed: int, epoch: int, order: NDArray[np.int64] | None = None) -> Iterator[Batch]:
         """Yield every row once, in an order and with crops and flips that only depend on seed and epoch.
 
         Each image gets a border of black pixels, is cut at a place of its own, and is mirrored or not.
+
+        Args:
+            seed: of the run.
+            epoch: of the run.
+            order: which rows to show instead, as many as there are: positions in `rows`, the same in every process.
+                A row that comes again is cut and mirrored anew.
         """
-        order = stream(seed, "order", epoch).permutation(len(self.rows))
-        draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))[order]
+        draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))
+        if order is None:
+            order = stream(seed, "order", epoch).permutation(len(self.rows))
+            draws = draws[order]
+        elif len(order) != len(self.rows):
+            raise ValueError(f"an epoch shows {len(self.rows)} rows, got an order of {len(order)}")
         rows = self.rows[order]
         places = self.images.sizes[rows] + 2 * self.preprocessing.padding - self.preprocessing.crop_size + 1
         corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.preprocessing.padding

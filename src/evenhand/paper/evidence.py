@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.experiments.grid.naming import canonical_objective, canonical_source
+from evenhand.experiments.grid.naming import canonical_source
 from evenhand.metrics.paired import LEVEL, PairedDifference, balanced_resolution, holm, paired_difference
 from evenhand.paper.planning import objective_of
 from evenhand.paper.published import imbalance_words
 from evenhand.paper.speed import PAPER
 from evenhand.runs.config import Config
 from evenhand.runs.history import read_history
+from evenhand.training.objectives import canonical_objective
 from evenhand.training.run import RunFolder
 
 State = Literal["holds", "does not hold", "cannot tell"]

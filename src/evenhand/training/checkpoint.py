@@ -16,6 +16,7 @@ from evenhand.core.files import replacing
 from evenhand.data.batches import Preprocessing
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
+from evenhand.models.heads import replace_head
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,19 @@ class Card:
     """Length that the shorter side of an image is brought to."""
     preprocessing: Preprocessing
     stretch: bool = False
+    head: str = "linear"
+    """The last layer, as `replace_head` reads it."""
 
     def build(self) -> Classifier:
         """Return the network, without its weights."""
-        return build_model(
+        model = build_model(
             self.model,
             num_classes=len(self.class_names),
             channels=self.channels,
             image_size=self.preprocessing.crop_size,
             stem="auto" if self.model.startswith("timm:") else self.stem,  # type: ignore[arg-type]
         )
+        return replace_head(model, self.head)
 
 
 def save_weights(path: Path, model: nn.Module, card: Card) -> None:

@@ -27,7 +27,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.models.build import known_model
 from evenhand.runs.config import Config, load_config, save_config
 from evenhand.training.checkpoint import load_weights
-from evenhand.training.objectives import build_objective
+from evenhand.training.objectives import canonical_objective
 from evenhand.training.setup import Prepared, prepare
 from evenhand.training.tensorboard import require_tensorboard
 from evenhand.training.trainer import Callback, Trainer, bare
@@ -111,7 +111,7 @@ def resume_run(folder: Path | str, *, callback: Callback | None = None) -> RunFo
 
 def _check(config: Config) -> None:
     """Refuse what no data can mend, before any are read."""
-    build_objective(config.objective, num_classes=2)
+    canonical_objective(config.objective)
     known_model(config.model.name)
     if config.compute.tensorboard:
         require_tensorboard()

@@ -21,6 +21,7 @@ from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
+from evenhand.models.heads import replace_head
 from evenhand.runs.config import Config
 from evenhand.runs.history import write_history
 from evenhand.training.checkpoint import Card, load_state, save_state, save_weights
@@ -70,7 +71,10 @@ class Trainer:
     def __post_init__(self) -> None:
         config, prepared = self.config, self.prepared
         num_classes = prepared.table.num_classes
-        self.objective = build_objective(config.objective, num_classes)
+        counts = np.bincount(prepared.table.labels[prepared.splits.train], minlength=num_classes)
+        self.objective = build_objective(
+            config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
+        )
         if self.fabric.world_size > 1 and not self.objective.many_devices:
             raise EvenhandError(f"{config.objective} cannot be trained on several devices; use --devices 1.")
         with torch.random.fork_rng():
@@ -83,6 +87,7 @@ class Trainer:
                 stem=config.model.stem,
                 pretrained=config.model.pretrained,
             )
+            replace_head(network, self.objective.head)
         self.card = Card(
             model=network.name,
             stem=network.stem,
@@ -91,6 +96,7 @@ class Trainer:
             image_size=prepared.images.image_size,
             preprocessing=prepared.preprocessing,
             stretch=isinstance(prepared.table.pixels, FilePixels) and prepared.table.pixels.stretch,
+            head=self.objective.head,
         )
         torch.manual_seed(_seed(config.seed, "dropout"))
         network = network.to(memory_format=torch.channels_last)
@@ -156,13 +162,16 @@ class Trainer:
         self.model.train()
         losses: list[Tensor] = []
         mean = 0.0
-        served = zip(batches.train(config.seed, epoch), batches.batch_sizes(), strict=True)
+        order = self.objective.order(self.prepared.table.labels[self.prepared.splits.train], config.seed, epoch)
+        served = zip(batches.train(config.seed, epoch, order), batches.batch_sizes(), strict=True)
         for number, ((images, labels, _), size) in enumerate(served):
             step = epoch * total + number + 1
             lr = config.schedule.lr(config.optimizer.lr, step, total, config.epochs)
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = lr
+            rank = self.fabric.global_rank
+            images, target = self.objective.transform(images, labels, config.seed, epoch, number, rank)
             images = images.contiguous(memory_format=torch.channels_last)
             # Gradients are averaged over processes, so a process counts by its share of the batch.
             share = len(labels) * self.fabric.world_size / size
@@ -170,7 +179,8 @@ class Trainer:
             def backward(loss: Tensor, *, retain_graph: bool = False, share: float = share) -> None:
                 self.fabric.backward(loss if share == 1 else loss * share, retain_graph=retain_graph)
 
-            losses.append(self.objective.step(self.model, images, labels, self.optimizers, backward) * share)
+            loss = self.objective.step(self.model, images, target, self.optimizers, backward, epoch=epoch)
+            losses.append(loss * share)
             if len(losses) == CHECK_EVERY or number + 1 == total:
                 mean += self._check(losses, step) / total
                 losses.clear()

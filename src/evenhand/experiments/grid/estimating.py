@@ -18,7 +18,7 @@ from evenhand.data.road_marking import COUNTS
 from evenhand.experiments.grid.local import count_processors
 from evenhand.models.build import build_model
 from evenhand.runs.config import Config, DataConfig
-from evenhand.training.objectives import build_objective
+from evenhand.training.objectives import build_objective, cost
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
 
@@ -27,8 +27,6 @@ STANDARDS = {
     for each in (standard.CIFAR10, standard.CIFAR100, standard.FASHION_MNIST, standard.SVHN, standard.TINY_IMAGENET)
 }
 ROAD_CLASSES, ROAD_SIZE = 9, 64
-COST = {"cot": 2.0, "cot:forwards=1": 5 / 3}
-"""Passes over the network beside those of a single loss, by operation count: a backward pass is two forward passes."""
 MOST_SECONDS = 1.5
 """Of measuring one network."""
 
@@ -117,7 +115,7 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
             with threads(max(count_processors() // workers, 1)):
                 speeds[kind] = 1 / seconds_per_image(config, size)
         trained, judged = trained + seen, judged + tested
-        seconds += (seen * COST.get(config.objective, 1.0) + tested / 3) / speeds[kind]
+        seconds += (seen * cost(config.objective) + tested / 3) / speeds[kind]
     return Estimate(len(configs), trained, judged, seconds / min(workers, max(len(configs), 1)), speeds)
 
 
@@ -161,7 +159,7 @@ def training_step(config: Config, size: Size, batch_size: int) -> Callable[[], N
         shape = (batch_size, size.channels, size.image_size, size.image_size)
         images = torch.randn(shape).to(fabric.device).contiguous(memory_format=torch.channels_last)
         labels = torch.randint(classes, (batch_size,)).to(fabric.device)
-    objective = build_objective(config.objective, classes)
+    objective = build_objective(config.objective, counts=size.counts)
     optimizers = [SGD(network.parameters(), lr=1e-3, momentum=0.9) for _ in range(objective.num_optimizers)]
     model, *optimizers = fabric.setup(network, *optimizers)
 

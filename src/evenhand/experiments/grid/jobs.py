@@ -16,10 +16,11 @@ from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.locks import is_locked
-from evenhand.experiments.grid.naming import canonical_objective, canonical_source, is_benchmark, run_folder
+from evenhand.experiments.grid.naming import canonical_source, is_benchmark, run_folder
 from evenhand.models.build import known_model
 from evenhand.models.from_timm import PREFIX
 from evenhand.runs.config import Config, validate
+from evenhand.training.objectives import canonical_objective
 from evenhand.training.run import RunFolder
 
 Entry = TypeVar("Entry")

@@ -17,11 +17,8 @@ from evenhand.core.text import slug
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.runs.config import Config, load_config
 from evenhand.runs.frozen import FROZEN
-from evenhand.training.objectives import build_objective
+from evenhand.training.objectives import canonical_objective
 
-ALIASES = {"erm": "ce"}
-DEFAULTS = {"focal": {"gamma": "2"}, "cce": {"gamma": "-1"}, "cot": {"forwards": "2"}}
-"""What an objective does without being told; a test holds this against `build_objective`."""
 DIGITS = 10
 """Of the hash in a name."""
 
@@ -122,31 +119,6 @@ def _one_spelling(key: str, value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_one_spelling(key, each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def canonical_objective(spec: str) -> str:
-    """Return the one spelling of an objective: no alias, no option that changes nothing, options in order.
-
-    Example:
-        >>> from evenhand.experiments.grid.naming import canonical_objective
-        >>> [canonical_objective(spec) for spec in ("erm", "cce:gamma=-1.0", "focal:gamma=1:alpha=.25")]
-        ['ce', 'cce', 'focal:alpha=0.25:gamma=1']
-    """
-    build_objective(spec, num_classes=2)
-    texts = []
-    for part in parse(spec):
-        name = ALIASES.get(part.name, part.name)
-        options = {key: _canonical_number(value) for key, value in sorted(part.options.items())}
-        told = [f"{key}={value}" for key, value in options.items() if DEFAULTS.get(name, {}).get(key) != value]
-        texts.append(":".join([name, *told]))
-    return "+".join(texts)
-
-
-def _canonical_number(text: str) -> str:
-    try:
-        return repr(float(text) + 0.0).removesuffix(".0")  # -0 becomes 0
-    except ValueError:
-        return text
 
 
 def canonical_source(source: str) -> str:

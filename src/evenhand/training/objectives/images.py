@@ -45,7 +45,9 @@ class Remix(Mixup):
     name = "remix"
     alpha: float = Field(1.0, gt=0, description="of the Beta distribution of the blend; 1 is uniform")
     kappa: float = Field(3.0, ge=1, description="how many times larger the other class must be for the target to lean")
-    tau: float = Field(0.5, ge=0, le=1, description="up to which share of its image the rarer class takes the target")
+    tau: float = Field(
+        0.5, ge=0, le=1, description="the share of an image below which the larger class loses its target"
+    )
 
     def target_share(self, kept: float, own: Tensor, other: Tensor, known: Known) -> Tensor:
         """Give the whole target to the rarer class where its image has enough of a share."""

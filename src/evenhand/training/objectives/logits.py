@@ -7,11 +7,13 @@ from pydantic import Field
 
 from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import ldam_margins, logit_offset
-from evenhand.training.objectives.part import Adjustment, Known, LogitsPart, Part, Shares, Told
+from evenhand.training.objectives.part import Adjustment, Known, LogitsPart, Part, Shares, Told, normalised
 
 
 class _PriorOffset(LogitsPart):
     """tau log pi on the logits in training, where pi are the shares of the classes."""
+
+    corrects = True
 
     def strength(self) -> float:
         raise NotImplementedError
@@ -24,8 +26,7 @@ class _PriorOffset(LogitsPart):
         """Return pi^(1 - tau), where pi is the prior without this part."""
         offset = logit_offset(known.counts, self.strength()).double().numpy()
         logs = np.log(np.maximum(shares, np.finfo(float).tiny)) - offset
-        powers: Shares = np.exp(logs - logs.max())
-        return powers / powers.sum()
+        return normalised(np.exp(logs - logs.max()))
 
     def told(self, known: Known) -> Told:
         """Say what is added to the logits."""

@@ -41,6 +41,12 @@ class Focal(LossPart):
     gamma: float = Field(2.0, ge=0, description="how fast it fades")
     alpha: float | None = Field(None, ge=0, description="a factor for all classes")
 
+    def check(self, parts: Sequence[Part]) -> None:
+        """A margin is for rows of one class."""
+        kinds = {part.kind for part in parts}
+        if any(part.name == "ldam" for part in parts) and kinds & {"images", "targets"}:
+            raise EvenhandError("focal cannot have the margins of ldam and soft targets at once; use ce or cce.")
+
     def build(self, known: Known) -> LossFunction:  # noqa: ARG002
         """Return focal loss; class weights are its alpha, one for each class."""
         gamma, factor = self.gamma, self.alpha
@@ -128,5 +134,5 @@ class ComplementCrossEntropy(LossPart):
         if self.power and self.share is not None:
             return Told("weight of C", -rare_shares(known.counts, self.share, self.power).double().numpy())
         k = known.num_classes
-        factor = -self.share if self.share is not None else 1 / k if self.gamma == "released" else self.gamma / (k - 1)  # type: ignore[operator]
+        factor = -self.share if self.share is not None else 1 / k if self.gamma == "released" else self.gamma / (k - 1)
         return Told(f"weight of C {factor:.4g}")

@@ -33,6 +33,11 @@ Shares = NDArray[np.float64]
 """(K,): of each class, summing to 1."""
 
 
+def normalised(values: NDArray[np.float64]) -> Shares:
+    """Bring values to a sum of 1."""
+    return np.asarray(values / values.sum(), np.float64)
+
+
 @dataclass(frozen=True)
 class Known:
     """What is known before training; an objective is built from this and nothing else."""
@@ -49,8 +54,7 @@ class Known:
     @property
     def shares(self) -> Shares:
         """Of each class among the rows trained on, (K,)."""
-        counts = np.array(self.counts, np.float64)
-        return counts / counts.sum()
+        return normalised(np.array(self.counts, np.float64))
 
 
 class Told(NamedTuple):
@@ -71,7 +75,7 @@ class Part(BaseModel):
     kind: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     corrects: ClassVar[bool] = False
-    """Whether it makes up for the class counts, so that nothing after training should do so again."""
+    """Whether it makes up for the class counts; an objective does so once."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -103,11 +107,12 @@ class Part(BaseModel):
     def spec(self) -> str:
         """Return the one spelling: the name, and in their order the settings that are not at their defaults."""
         fields = sorted(type(self).model_fields.items())
-        told = [f"{key}={_spelled(getattr(self, key))}" for key, field in fields if getattr(self, key) != field.default]
+        told = [f"{key}={spelled(getattr(self, key))}" for key, field in fields if getattr(self, key) != field.default]
         return ":".join([self.name, *told])
 
 
-def _spelled(value: object) -> str:
+def spelled(value: object) -> str:
+    """Return the one spelling of a setting."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value) + 0.0).removesuffix(".0")  # -0 becomes 0
     return str(value)
@@ -151,7 +156,6 @@ class LogitsPart(Part):
     """An offset or a margin of the logits in training."""
 
     kind = "logits"
-    corrects = True
 
     def adjust(self, known: Known) -> Adjustment:
         """Return it, from the counts."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evenhand.training.objectives.part import Known, SamplingPart, Shares, Told
+from evenhand.training.objectives.part import Known, SamplingPart, Shares, Told, normalised
 
 
 class Sampling(SamplingPart):
@@ -21,12 +21,11 @@ class Sampling(SamplingPart):
     def rates(self, known: Known, epoch: int) -> Shares:
         """Return the share of each class in an epoch; a class without rows is never shown."""
         counts = np.array(known.counts, np.float64)
-        equal: Shares = (counts > 0) / (counts > 0).sum()
+        equal = normalised((counts > 0).astype(np.float64))
         if self.by == "class":
             return equal
         if self.by == "sqrt":
-            roots: Shares = np.sqrt(counts)
-            return roots / roots.sum()
+            return normalised(np.sqrt(counts))
         done = epoch / max(known.epochs - 1, 1)
         return (1 - done) * known.shares + done * equal
 
@@ -49,8 +48,7 @@ class Sampling(SamplingPart):
         """Return the shares that were shown; there are none where they moved."""
         if self.by == "progressive":
             return None
-        shown: Shares = shares * self.rates(known, 0) / np.maximum(known.shares, np.finfo(float).tiny)
-        return shown / shown.sum()
+        return normalised(shares * self.rates(known, 0) / np.maximum(known.shares, np.finfo(float).tiny))
 
     def told(self, known: Known) -> Told:
         """Say how often each class is shown."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import class_weights
-from evenhand.training.objectives.part import Known, Shares, Told, WeightsPart
+from evenhand.training.objectives.part import Known, Shares, Told, WeightsPart, normalised
 
 
 class Weights(WeightsPart):
@@ -32,8 +32,7 @@ class Weights(WeightsPart):
         """Inverse weights turn the training shares into equal ones."""
         if self.by != "inverse":
             return None
-        weighed: Shares = shares * np.asarray(class_weights(known.counts).double())
-        return weighed / weighed.sum()
+        return normalised(shares * np.asarray(class_weights(known.counts).double()))
 
     def told(self, known: Known) -> Told:
         """Say the weights."""
@@ -44,7 +43,7 @@ class DeferredWeights(Weights):
     """Deferred re-weighting (DRW): class weights that set in late, as the authors of LDAM train."""
 
     name = "drw"
-    start: float = Field(0.8, ge=0, lt=1, description="the share of the epochs before they set in")
+    start: float = Field(0.8, gt=0, lt=1, description="the share of the epochs before they set in")
     by: Literal["inverse", "effective"] = Field("effective", description=Weights.model_fields["by"].description)
     beta: float = Field(0.9999, ge=0, lt=1, description=Weights.model_fields["beta"].description)
 

@@ -1,0 +1,120 @@
+"""The last layer of a network: which it is, and others in its place."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.spec import parse
+from evenhand.models.classifier import Classifier
+
+
+class CosineHead(nn.Module):
+    """A last layer whose weights and features are normalised: scale * cos(feature, weight of the class).
+
+    Args:
+        num_features: F.
+        num_classes: K.
+        scale: what cosines are multiplied by to become logits.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.models.heads import CosineHead
+        >>> head = CosineHead(8, 3, scale=30)
+        >>> features = torch.randn(2, 8)
+        >>> torch.allclose(head(features), head(5 * features), atol=1e-4)
+        True
+    """
+
+    def __init__(self, num_features: int, num_classes: int, *, scale: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_classes, num_features))
+        self.scale = scale
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return logits (N, K) of features (N, F), in float32 also where the network computes with less."""
+        device = features.device.type
+        if torch.is_autocast_enabled(device):  # cosines of a few digits would be coarser than the margins they obey
+            with torch.autocast(device, enabled=False):
+                return self._logits(features.float())
+        return self._logits(features)
+
+    def _logits(self, features: Tensor) -> Tensor:
+        return self.scale * F.linear(F.normalize(features), F.normalize(self.weight))
+
+    def extra_repr(self) -> str:
+        """Show sizes and scale in the printed module."""
+        classes, features = self.weight.shape
+        return f"{features}, {classes}, scale={self.scale:g}"
+
+
+class ScaledHead(nn.Linear):
+    """A linear layer whose logits are multiplied by a learned scale of each class (learnable weight scaling)."""
+
+    def __init__(self, num_features: int, num_classes: int) -> None:
+        super().__init__(num_features, num_classes)
+        self.weight.requires_grad_(False)
+        self.bias.requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(num_classes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return logits (N, K) of features (N, F)."""
+        return self.scale * super().forward(features)
+
+
+def last_layer(model: Classifier) -> str:
+    """Return the path of the layer that makes logits.
+
+    Example:
+        >>> from evenhand.models.build import build_model
+        >>> from evenhand.models.heads import last_layer
+        >>> last_layer(build_model("resnet8", num_classes=3))
+        'network.head'
+    """
+    network: Any = model.network
+    if hasattr(network, "get_classifier"):  # of timm
+        last = network.get_classifier()
+        return str(next(path for path, module in model.named_modules() if module is last))
+    return "network.head"
+
+
+def replace_head(model: Classifier, head: str) -> Classifier:
+    """Give a network another last layer, freshly initialised, in place.
+
+    Args:
+        model: the network.
+        head: `linear` (as it is), `cosine:scale=30`, or `scaled`.
+
+    Returns:
+        The network.
+
+    Raises:
+        EvenhandError: the network does not end in a linear layer, or there is no such head.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.models.build import build_model
+        >>> from evenhand.models.heads import replace_head
+        >>> model = replace_head(build_model("resnet8", num_classes=3), "cosine:scale=16")
+        >>> bool(model(torch.randn(2, 3, 32, 32)).abs().max() <= 16)
+        True
+    """
+    (part,) = parse(head)
+    if part.name == "linear":
+        return model
+    path = last_layer(model)
+    old = model.get_submodule(path)
+    if not isinstance(old, nn.Linear):
+        raise EvenhandError(f"{model.name} does not end in a linear layer, which a {part.name} head would replace.")
+    new: nn.Module
+    if part.name == "cosine":
+        new = CosineHead(old.in_features, old.out_features, scale=float(part.options.get("scale", "30")))
+    elif part.name == "scaled":
+        new = ScaledHead(old.in_features, old.out_features)
+    else:
+        raise EvenhandError(f"There is no head {head!r}; there are linear, cosine and scaled.")
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, new)
+    return model

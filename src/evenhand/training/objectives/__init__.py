@@ -1,0 +1,118 @@
+"""Objectives: one loss and any number of parts, joined by `+`, from one registry.
+
+A new part is one class in the file of its kind (`part.py` says what each kind can do). What it is called, its settings
+with their defaults, what it costs and what to say about it stand there and nowhere else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from evenhand.training.objectives import after, heads, images, logits, losses, sampling, steps, weights  # noqa: F401
+from evenhand.training.objectives.objective import Objective
+from evenhand.training.objectives.part import Known
+from evenhand.training.objectives.spec import all_parts, read_parts, settings_of, spell
+from evenhand.training.objectives.steps import Backward, Forward
+
+__all__ = [
+    "Backward",
+    "Forward",
+    "Objective",
+    "PartInfo",
+    "build_objective",
+    "canonical_objective",
+    "cost",
+    "list_objectives",
+    "training_objective",
+]
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """A part of objectives, for people."""
+
+    name: str
+    kind: str
+    """What it changes: a key of `KINDS`."""
+    help: str
+    """One line."""
+    settings: dict[str, str]
+    """What each may be, its default, and what it does."""
+
+
+def list_objectives() -> list[PartInfo]:
+    """Return every part of which objectives are made: losses first, then by kind.
+
+    Example:
+        >>> from evenhand.training.objectives import list_objectives
+        >>> [part.name for part in list_objectives() if part.kind == "loss"]
+        ['ce', 'focal', 'cce']
+    """
+    return [
+        PartInfo(part.name, part.kind, (part.__doc__ or "").splitlines()[0].rstrip("."), settings_of(part))
+        for part in all_parts()
+    ]
+
+
+def canonical_objective(spec: str) -> str:
+    """Return the one spelling of an objective: no alias, no setting that changes nothing, all in their order.
+
+    Raises:
+        EvenhandError: there is no such objective, in one sentence.
+
+    Example:
+        >>> from evenhand.training.objectives import canonical_objective
+        >>> [canonical_objective(spec) for spec in ("erm", "cce:gamma=-1.0", "focal:gamma=1:alpha=.25")]
+        ['ce', 'cce', 'focal:alpha=0.25:gamma=1']
+        >>> [canonical_objective(spec) for spec in ("cce+logit-adjust", "mixup", "drw:start=.8+ldam+ce")]
+        ['balanced-softmax+cce', 'ce+mixup', 'ldam+drw']
+    """
+    return spell(read_parts(spec))
+
+
+def training_objective(spec: str) -> str:
+    """Return an objective without what happens after training: runs that have this in common share their training.
+
+    Example:
+        >>> from evenhand.training.objectives import training_objective
+        >>> training_objective("cce+post-hoc:tau=1")
+        'cce'
+    """
+    return spell(tuple(part for part in read_parts(spec) if part.kind != "after"))
+
+
+def cost(spec: str) -> float:
+    """Return how long training takes beside plain cross entropy, by operation count.
+
+    Example:
+        >>> from evenhand.training.objectives import cost
+        >>> cost("cce"), cost("cot")
+        (1.0, 2.0)
+    """
+    return prod(part.cost for part in read_parts(spec))
+
+
+def build_objective(
+    spec: str, *, counts: Sequence[int], epochs: int = 1, device: torch.device | str = "cpu"
+) -> Objective:
+    """Build an objective from what is known before training.
+
+    Args:
+        spec: one loss and any number of parts joined by `+`; :func:`list_objectives` names them.
+        counts: of each class, the images really trained on.
+        epochs: of the training.
+        device: where batches are.
+
+    Raises:
+        EvenhandError: there is no such objective, or it does not go with these data; in one sentence.
+
+    Example:
+        >>> from evenhand.training.objectives import build_objective
+        >>> build_objective("cot", counts=[90, 10]).num_optimizers
+        2
+        >>> build_objective("balanced-softmax+cce", counts=[90, 10]).offset
+        tensor([-0.1054, -2.3026])
+    """
+    return Objective(read_parts(spec), Known(tuple(int(count) for count in counts), epochs), device)

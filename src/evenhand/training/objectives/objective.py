@@ -1,0 +1,161 @@
+"""An objective as the trainer uses it: its parts put together for the data of one run."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim import Optimizer
+
+from evenhand.core.seeds import stream
+from evenhand.training.objectives.images import one_hot
+from evenhand.training.objectives.part import (
+    Adjustment,
+    HeadPart,
+    ImagesPart,
+    Known,
+    LogitsPart,
+    LossPart,
+    Part,
+    SamplingPart,
+    Shares,
+    TargetsPart,
+    WeightsPart,
+)
+from evenhand.training.objectives.spec import spell
+from evenhand.training.objectives.steps import Backward, Forward, SingleStep, StepPart
+
+_Kind = TypeVar("_Kind", bound=Part)
+
+
+class Objective:
+    """One loss and any number of parts; :func:`evenhand.training.objectives.build_objective` makes one.
+
+    Args:
+        parts: in their order.
+        known: what is known before training.
+        device: where batches are.
+    """
+
+    def __init__(self, parts: tuple[Part, ...], known: Known, device: torch.device | str = "cpu") -> None:
+        self.parts = parts
+        self.known = known
+        self.device = torch.device(device)
+        for part in parts:
+            part.check_known(known)
+        self._loss = next(part for part in parts if isinstance(part, LossPart)).build(known)
+        logits = self._find(LogitsPart)
+        adjustment = logits.adjust(known) if logits else Adjustment()
+        self.offset, self.margin = (None if each is None else self._here(each) for each in adjustment)
+        self._step = self._find(StepPart) or SingleStep()
+        self._weights, self._sampling = self._find(WeightsPart), self._find(SamplingPart)
+        self._images, self._targets = self._find(ImagesPart), self._find(TargetsPart)
+        self._weight_of_epoch: tuple[int, Tensor | None] = (-1, None)
+
+    @property
+    def spec(self) -> str:
+        """Its one spelling."""
+        return spell(self.parts)
+
+    @property
+    def head(self) -> str:
+        """The last layer it needs, as `evenhand.models.heads` reads it."""
+        head, logits = self._find(HeadPart), self._find(LogitsPart)
+        return (head and head.head()) or (logits and logits.head()) or "linear"
+
+    @property
+    def num_optimizers(self) -> int:
+        """How many optimizers it steps, all on one schedule."""
+        return self._step.num_optimizers
+
+    @property
+    def many_devices(self) -> bool:
+        """Whether gradients can be averaged over devices in the usual way."""
+        return self._step.many_devices
+
+    def order(self, labels: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64] | None:
+        """Return which rows an epoch shows, as positions in the labels of all rows; None: each once, shuffled.
+
+        It depends on seed and epoch only, so every process can work it out for itself.
+        """
+        if self._sampling is None:
+            return None
+        return self._sampling.order(labels, self.known, epoch, stream(seed, "sampling", epoch))
+
+    def transform(self, images: Tensor, labels: Tensor, seed: int, *where: int) -> tuple[Tensor, Tensor]:
+        """Change the images of a batch and their targets.
+
+        Args:
+            images: (N, C, S, S).
+            labels: (N,).
+            seed: of the run.
+            where: epoch, step and process: each has random numbers of its own.
+
+        Returns:
+            Images, and targets: the labels as they came, or probabilities (N, K).
+        """
+        target = labels
+        if self._images is not None:
+            random = stream(seed, self._images.name, *where)
+            images, target = self._images.transform(images, target, self.known, random)
+        if self._targets is not None:
+            target = self._targets.soften(one_hot(target, self.known.num_classes), self.known)
+        return images, target
+
+    def loss(self, logits: Tensor, target: Tensor, epoch: int = 0) -> Tensor:
+        """Return the loss of logits (N, K) and targets, (N,) or (N, K), in an epoch, counted from 0."""
+        return self._loss(logits, target, weight=self._weight(epoch), offset=self.offset, margin=self.margin)
+
+    def step(
+        self,
+        forward: Forward,
+        images: Tensor,
+        target: Tensor,
+        optimizers: Sequence[Optimizer],
+        backward: Backward,
+        *,
+        epoch: int = 0,
+    ) -> Tensor:
+        """Update the weights from one batch, and return its loss, detached."""
+        return self._step.step(
+            lambda logits, target: self.loss(logits, target, epoch), forward, images, target, optimizers, backward
+        )
+
+    def prior(self) -> Shares | None:
+        """Return the class shares for which the network's probabilities are right, (K,); None: there are none.
+
+        Cross entropy gives those of the training images; each part says what it makes of them.
+        """
+        shares: Shares | None = self.known.shares
+        for part in self.parts:
+            shares = None if shares is None else part.prior(shares, self.known)
+        return shares
+
+    def told(self, groups: dict[str, Sequence[int]]) -> list[dict[str, Any]]:
+        """Say of each part what it does, for `summary.json`: in words, and as a mean over the classes of each group."""
+        lines = []
+        for part in self.parts:
+            told = part.told(self.known)
+            if told is None:
+                continue
+            line: dict[str, Any] = {"part": part.spec(), "what": told.what}
+            if told.values is not None:
+                line |= {name: float(told.values[list(ks)].mean()) for name, ks in groups.items() if len(ks)}
+            lines.append(line)
+        return lines
+
+    def _weight(self, epoch: int) -> Tensor | None:
+        if self._weights is None:
+            return None
+        if self._weight_of_epoch[0] != epoch:
+            weights = self._weights.weights(self.known, epoch)
+            self._weight_of_epoch = (epoch, None if weights is None else self._here(weights))
+        return self._weight_of_epoch[1]
+
+    def _here(self, values: Tensor) -> Tensor:
+        return values.to(self.device, torch.float32)
+
+    def _find(self, kind: type[_Kind]) -> _Kind | None:
+        return next((part for part in self.parts if isinstance(part, kind)), None)

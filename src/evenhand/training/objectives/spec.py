@@ -1,0 +1,127 @@
+"""From the text of an objective to its parts, and back to the one spelling that it has."""
+
+import difflib
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.spec import SpecPart, parse
+from evenhand.training.objectives.losses import CrossEntropy
+from evenhand.training.objectives.part import KINDS, PARTS, Part, spelled
+
+_SHOWN_WITHOUT_CE = ("logits", "step")
+"""Kinds of parts that can stand alone for an objective: beside them ce is not written."""
+
+
+def read_parts(spec: str) -> tuple[Part, ...]:
+    """Read the parts of an objective, in their order, ce where no loss is named.
+
+    Raises:
+        EvenhandError: one sentence about the first mistake.
+    """
+    parts = [_read_part(each, spec) for each in parse(spec)]
+    if not any(part.kind == "loss" for part in parts):
+        parts.append(CrossEntropy())
+    order = list(KINDS)
+    parts.sort(key=lambda part: order.index(part.kind))
+    for one, other in pairwise(parts):
+        if one.kind == other.kind:
+            twice = one.name == other.name
+            what = f"{one.name} stands there twice" if twice else f"{one.name} and {other.name} are of one kind"
+            raise EvenhandError(f"Cannot train with {spec!r}: {what}, which changes {KINDS[one.kind]}; leave one out.")
+    correcting = [part.name for part in parts if part.corrects]
+    if len(correcting) > 1:
+        raise EvenhandError(
+            f"Cannot train with {spec!r}: {correcting[0]} and {correcting[1]} both make up for the class counts, which "
+            "would be done twice; leave one out."
+        )
+    for part in parts:
+        part.check(parts)
+    return tuple(parts)
+
+
+def spell(parts: tuple[Part, ...]) -> str:
+    """Return the one spelling of an objective."""
+    alone = any(part.kind in _SHOWN_WITHOUT_CE for part in parts)
+    return "+".join(part.spec() for part in parts if not (alone and isinstance(part, CrossEntropy)))
+
+
+def settings_of(part: type[Part]) -> dict[str, str]:
+    """Return what each setting of a part may be, its default and what it does, in words.
+
+    Example:
+        >>> from evenhand.training.objectives.losses import Focal
+        >>> from evenhand.training.objectives.spec import settings_of
+        >>> settings_of(Focal)["gamma"]
+        'a number of 0 or more (2): how fast it fades'
+    """
+    texts = {}
+    for key, field in part.model_fields.items():
+        default = "" if field.default is None else f" ({spelled(field.default)})"
+        texts[key] = f"{_wanted(field)}{default}: {field.description}"
+    return texts
+
+
+def all_parts() -> list[type[Part]]:
+    """Return every part: losses first, then by kind."""
+    order = ["loss", *KINDS]
+    return sorted(PARTS.values(), key=lambda part: order.index(part.kind))
+
+
+def _read_part(given: SpecPart, spec: str) -> Part:
+    names = {alias: part.name for part in all_parts() for alias in (part.name, *part.aliases)}
+    if given.name not in names:
+        near = difflib.get_close_matches(given.name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
+        raise EvenhandError(f"There is no objective {given.name!r}; {hint}")
+    part = PARTS[names[given.name]]
+    known = list(part.model_fields)
+    if given.value is not None or not set(given.options) <= set(known):
+        takes = f"takes {' and '.join(known)}" if known else "takes no options"
+        raise EvenhandError(f"Cannot train with {spec!r}: {given.name} {takes}.")
+    try:
+        return part.model_validate({key: _value(text) for key, text in given.options.items()})
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        raise EvenhandError(
+            f"The {key} of {part.name} must be {_wanted(part.model_fields[key])}, got {given.options[key]!r}."
+        ) from None
+
+
+def _value(text: str) -> Any:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _wanted(field: FieldInfo) -> str:
+    """Say what a setting may be."""
+    choices: list[str] = []
+    for kind in _alternatives(field.annotation):
+        if get_origin(kind) is Literal:
+            choices += [str(value) for value in get_args(kind)]
+        elif kind is not NoneType:
+            choices.append(("a whole number" if kind is int else "a number") + _bounds(field))
+    return " or ".join(choices)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _bounds(field: FieldInfo) -> str:
+    limits = {
+        name: getattr(each, name)
+        for each in field.metadata
+        for name in ("ge", "gt", "le", "lt")
+        if getattr(each, name, None) is not None
+    }
+    lower = f"of {limits['ge']:g} or more" if "ge" in limits else f"above {limits['gt']:g}" if "gt" in limits else ""
+    upper = f"up to {limits['le']:g}" if "le" in limits else f"below {limits['lt']:g}" if "lt" in limits else ""
+    return "".join(f" {text}" for text in (" and ".join(filter(None, (lower, upper))),) if text)
