@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from evenhand.losses.modules import LDAMLoss as LDAMLoss
     from evenhand.losses.modules import LogitAdjustedLoss as LogitAdjustedLoss
     from evenhand.models.build import list_models as list_models
-    from evenhand.training.api import list_objectives as list_objectives
     from evenhand.training.api import train as train
     from evenhand.training.inference import load as load
+    from evenhand.training.objectives import list_objectives as list_objectives
 else:
     _get, __dir__, __all__ = lazy_exports(__name__)
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from evenhand.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from evenhand.training.api import list_objectives as list_objectives
     from evenhand.training.api import train as train
     from evenhand.training.evaluation import Evaluation as Evaluation
     from evenhand.training.evaluation import evaluate_on as evaluate_on
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from evenhand.training.inference import TrainedModel as TrainedModel
     from evenhand.training.inference import load as load
     from evenhand.training.objectives import build_objective as build_objective
+    from evenhand.training.objectives import list_objectives as list_objectives
     from evenhand.training.run import resume_run as resume_run
     from evenhand.training.run import train_run as train_run
     from evenhand.training.trainer import Callback as Callback

@@ -1,4 +1,4 @@
-"""What Python users call: train in one line, and which objectives there are."""
+"""What Python users call: train in one line."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,20 +6,8 @@ from typing import Any
 
 from evenhand.core.text import slug
 from evenhand.runs.config import Config, make_config
-from evenhand.training.objectives import OBJECTIVES
 from evenhand.training.run import RunFolder, train_run
 from evenhand.training.trainer import Callback
-
-
-def list_objectives() -> list[str]:
-    """Return the names that an objective may have, in alphabetical order; `evenhand train --help` says more of each.
-
-    Example:
-        >>> from evenhand import list_objectives
-        >>> "cce" in list_objectives()
-        True
-    """
-    return sorted(OBJECTIVES)
 
 
 def train(
@@ -43,7 +31,8 @@ def train(
 
     Args:
         source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
-        objective: `ce`, `focal`, `cot`, `cce`, ... with options and parts, such as `cce:gamma=-2`.
+        objective: parts of :func:`~evenhand.list_objectives` joined by `+`, such as `cce:gamma=-2` or
+            `balanced-softmax+cce`.
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.
         model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
         pretrained: start from ImageNet weights.

@@ -24,6 +24,7 @@ __all__ = [
     "build_objective",
     "canonical_objective",
     "cost",
+    "describe_objectives",
     "list_objectives",
     "training_objective",
 ]
@@ -42,13 +43,27 @@ class PartInfo:
     """What each may be, its default, and what it does."""
 
 
-def list_objectives() -> list[PartInfo]:
-    """Return every part of which objectives are made: losses first, then by kind.
+def list_objectives() -> list[str]:
+    """Return the names of all parts of which objectives are made: losses first, then by kind.
+
+    An objective is one loss (`ce` where none is named) and any number of other parts, joined by `+`, each with its
+    settings: `cce`, `balanced-softmax+cce:share=0.3`, `ldam+drw`. :func:`describe_objectives` says more of each.
 
     Example:
-        >>> from evenhand.training.objectives import list_objectives
-        >>> [part.name for part in list_objectives() if part.kind == "loss"]
+        >>> from evenhand import list_objectives
+        >>> list_objectives()[:3]
         ['ce', 'focal', 'cce']
+    """
+    return [part.name for part in all_parts()]
+
+
+def describe_objectives() -> list[PartInfo]:
+    """Return every part of which objectives are made, with its settings: losses first, then by kind.
+
+    Example:
+        >>> from evenhand.training.objectives import describe_objectives
+        >>> [(part.name, part.help) for part in describe_objectives() if part.kind == "loss"][0]
+        ('ce', 'Cross entropy')
     """
     return [
         PartInfo(part.name, part.kind, (part.__doc__ or "").splitlines()[0].rstrip("."), settings_of(part))
