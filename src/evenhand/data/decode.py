@@ -1,5 +1,6 @@
 """Image files to uint8 arrays, whatever is in the files: only `BadImage` comes out of a bad one."""
 
+import io
 import logging
 import math
 import os
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,16 @@ MAX_PIXELS = 2 * 89_478_485
 
 MAX_ASPECT = 16
 """An image longer than this many times its shorter side is cut to its middle before resizing, so none fills memory."""
+
+Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+"""The filter with which an image is resized; all but `nearest` are antialiased."""
+
+_FILTERS: dict[str, Image.Resampling] = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "nearest": Image.Resampling.NEAREST,
+}
 
 # Left out are formats that start other programs (EPS), and those without a signature (TGA), which match any text.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "MPO")
@@ -94,6 +106,8 @@ def read_image(
     channels: int | None = None,
     image_size: int | None = None,
     stretch: bool = False,
+    interpolation: Interpolation = "bilinear",
+    content: bytes | None = None,
 ) -> NDArray[np.uint8]:
     """Decode an image file to 8 bits a channel, the right way up.
 
@@ -106,6 +120,8 @@ def read_image(
         channels: 1 or 3; None: 1 for a grey file and 3 for one in colour.
         image_size: length to bring the shorter side to, antialiased; None: no resizing.
         stretch: bring both sides to that length, whatever the shape.
+        interpolation: the filter of the resize.
+        content: what is in the file, where that has been read before.
 
     Returns:
         uint8, (H, W, C).
@@ -125,18 +141,20 @@ def read_image(
     """
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1, 3 or None, got {channels}")
-    with _opened(path) as image:
+    with _opened(path, content) as image:
         part, (height, width) = _cut(image, box, image_size, stretch)
         plain = _plain(part)
         if plain.size != (width, height):
-            plain = plain.resize((width, height), Image.Resampling.BILINEAR)
+            plain = plain.resize((width, height), _FILTERS[interpolation])
         if channels is not None:
             plain = plain.convert("L" if channels == 1 else "RGB")
         array = np.array(plain)
         return array[:, :, None] if array.ndim == 2 else array
 
 
-def resize_array(image: NDArray[np.uint8], image_size: int) -> NDArray[np.uint8]:
+def resize_array(
+    image: NDArray[np.uint8], image_size: int, *, stretch: bool = False, interpolation: Interpolation = "bilinear"
+) -> NDArray[np.uint8]:
     """Bring the shorter side of an image in memory, (H, W, C), to a length, just as `read_image` does with a file.
 
     Example:
@@ -145,13 +163,14 @@ def resize_array(image: NDArray[np.uint8], image_size: int) -> NDArray[np.uint8]
         >>> resize_array(np.zeros((28, 28, 1), np.uint8), 32).shape
         (32, 32, 1)
     """
-    left, top, right, bottom = _region((image.shape[1], image.shape[0]), None, image_size)
-    height, width = stored_size(image.shape[1], image.shape[0], None, image_size)
+    size = image.shape[1], image.shape[0]
+    left, top, right, bottom = _region(size, None, None if stretch else image_size)
+    height, width = stored_size(*size, None, image_size, stretch=stretch)
     part = image[top:bottom, left:right]
     if part.shape[:2] == (height, width):
         return part
     pillow = Image.fromarray(part[:, :, 0] if part.shape[2] == 1 else part)
-    return np.array(pillow.resize((width, height), Image.Resampling.BILINEAR)).reshape(height, width, -1)
+    return np.array(pillow.resize((width, height), _FILTERS[interpolation])).reshape(height, width, -1)
 
 
 def stored_size(
@@ -203,15 +222,14 @@ quiet = _Quiet()
 
 
 @contextmanager
-def _opened(path: Path | str) -> Iterator[Image.Image]:
+def _opened(path: Path | str, content: bytes | None = None) -> Iterator[Image.Image]:
     """Open an image file; whatever goes wrong with it until the end of the `with` block becomes a `BadImage`."""
     try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("it is not a file")  # a pipe would block for ever
-        if found.st_size == 0:
+        if content is None:
+            require_file(path)
+        if content == b"":
             raise ValueError("the file is empty")
-        with quiet, Image.open(path, formats=_formats()) as image:
+        with quiet, Image.open(path if content is None else io.BytesIO(content), formats=_formats()) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             yield image
@@ -219,6 +237,15 @@ def _opened(path: Path | str) -> Iterator[Image.Image]:
     except Exception as error:
         reason = _reason(error)
         raise BadImage(f"Cannot read the image {path}: {reason}.", reason) from error
+
+
+def require_file(path: Path | str) -> None:
+    """Raise an `OSError` or a `ValueError` where a path is not an ordinary file with something in it."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is not a file")  # a pipe would block for ever
+    if found.st_size == 0:
+        raise ValueError("the file is empty")
 
 
 @cache

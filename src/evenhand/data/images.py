@@ -17,7 +17,7 @@ from evenhand.core.seeds import stream
 from evenhand.data import cache as cache_files
 from evenhand.data.cache import Entry
 from evenhand.data.decode import stored_size
-from evenhand.data.reading import RowReader, Threads, default_size, read_headers, read_pixels
+from evenhand.data.reading import RowReader, Threads, default_size, processors, read_headers, read_pixels
 from evenhand.data.table import ArrayPixels, FilePixels, SampleTable
 
 STATISTICS_SAMPLE = 10_000
@@ -181,12 +181,12 @@ def open_images(
     if len(table) == 0:
         raise EvenhandError(f"{table.name} holds no images.")
     budget = _memory() // 4 if budget is None else budget
-    threads = Threads(workers or _processors(), progress)
+    threads = Threads(workers or processors(), progress)
     if isinstance(table.pixels, ArrayPixels):
         return _open_array(table.pixels, wanted, budget, threads)
     folder = platformdirs.user_cache_path("evenhand") / "pixels" if cache is None else Path(cache)
     entry, pixels = _load_or_read(table.pixels, wanted, budget, folder, threads)
-    _judge(entry.bad, table.pixels, skip_bad)
+    refuse_bad(entry.bad, table.pixels, skip_bad=skip_bad)
     return _images(entry, RowReader(table.pixels, entry.image_size, entry.channels), pixels, threads)
 
 
@@ -232,7 +232,8 @@ def _images(entry: Entry, reader: RowReader, pixels: NDArray[np.uint8] | None, t
         return MemoryImages(*known, torch.from_numpy(pixels))
 
 
-def _judge(bad: dict[int, str], source: FilePixels, skip_bad: bool) -> None:
+def refuse_bad(bad: dict[int, str], source: FilePixels, *, skip_bad: bool) -> None:
+    """Name the first unreadable images in an `EvenhandError`, unless they may be left out and others remain."""
     if not bad:
         return
     named = ", ".join(f"{source.paths[row]} ({bad[row]})" for row in sorted(bad)[:3])
@@ -243,11 +244,6 @@ def _judge(bad: dict[int, str], source: FilePixels, skip_bad: bool) -> None:
         raise EvenhandError(
             f"{len(bad)} of {len(source)} images cannot be read: {named}{more}; --skip-bad leaves them out."
         )
-
-
-def _processors() -> int:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(count, 16)
 
 
 def _memory() -> int:

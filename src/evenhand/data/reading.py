@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from evenhand.data.cache import Entry
-from evenhand.data.decode import BadImage, probe_image, quiet, read_image, resize_array, stored_size
+from evenhand.data.decode import BadImage, Interpolation, probe_image, quiet, read_image, resize_array, stored_size
 from evenhand.data.table import ArrayPixels, FilePixels
 
 LARGEST_NATIVE = 96
@@ -21,6 +22,7 @@ LARGEST_NATIVE = 96
 DEFAULT_SIZE = 64
 
 _CHUNK = 32
+_I = TypeVar("_I")
 _T = TypeVar("_T")
 
 
@@ -59,19 +61,64 @@ class RowReader:
     pixels: ArrayPixels | FilePixels
     image_size: int
     channels: int
+    interpolation: Interpolation = "bilinear"
+    stretch: bool = False
+    """Bring both sides to the image size, even where the source does not ask for it."""
 
-    def __call__(self, row: int) -> NDArray[np.uint8]:
-        """Read one image; raises `BadImage`."""
+    def __call__(self, row: int, content: bytes | None = None) -> NDArray[np.uint8]:
+        """Read one image, from the content of its file where that is at hand; raises `BadImage`."""
         if isinstance(self.pixels, ArrayPixels):
-            return resize_array(self.pixels.images[row], self.image_size)
+            return resize_array(
+                self.pixels.images[row], self.image_size, stretch=self.stretch, interpolation=self.interpolation
+            )
         box = _box(self.pixels, row)
         return read_image(
             _file(self.pixels, row),
             box,
             channels=self.channels,
             image_size=self.image_size,
-            stretch=self.pixels.stretch,
+            stretch=self.stretch or self.pixels.stretch,
+            interpolation=self.interpolation,
+            content=content,
         )
+
+
+def read_ahead(
+    items: Iterable[_I], read: Callable[[_I], _T], batch_size: int
+) -> Iterator[list[tuple[_I, _T | BadImage]]]:
+    """Read items by threads, a batch ahead of whoever consumes them; what cannot be read comes as its `BadImage`.
+
+    Example:
+        >>> from evenhand.data.reading import read_ahead
+        >>> list(read_ahead("abc", str.upper, batch_size=2))
+        [[('a', 'A'), ('b', 'B')], [('c', 'C')]]
+    """
+
+    def attempt(item: _I) -> _T | BadImage:
+        try:
+            return read(item)
+        except BadImage as error:
+            return error
+
+    source = iter(items)
+    waiting: list[tuple[_I, Future[_T | BadImage]]] = []
+    with ThreadPoolExecutor(processors()) as pool:
+        try:
+            while True:
+                reading = [(item, pool.submit(attempt, item)) for item in islice(source, batch_size)]
+                if waiting:
+                    yield [(item, future.result()) for item, future in waiting]
+                if not reading:
+                    return
+                waiting = reading
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def processors() -> int:
+    """Return how many threads are worth starting here."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, 16)
 
 
 def default_size(sizes: NDArray[np.int64]) -> int:

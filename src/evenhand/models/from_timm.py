@@ -9,8 +9,9 @@ from typing import Any, get_args
 import torch
 
 from evenhand.core.errors import EvenhandError
+from evenhand.data.decode import Interpolation
 from evenhand.models.classifier import Classifier, Request
-from evenhand.models.transform import InputTransform, Interpolation
+from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_tensors, fill, read_state, short
 
 PREFIX = "timm:"

@@ -103,8 +103,8 @@ class Lite0(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features (N, 1280) of images (N, C, H, W)."""
-        maps = F.relu6(self.bn0(self.conv_stem(images)))
-        maps = F.relu6(self.bn1(self.conv_head(self.blocks(maps))))
+        maps = F.relu6(self.bn0(self.conv_stem(images)), inplace=True)
+        maps = F.relu6(self.bn1(self.conv_head(self.blocks(maps))), inplace=True)
         features: Tensor = self.dropout(maps.mean(dim=(2, 3)))
         return features
 
@@ -124,8 +124,8 @@ class _Block(nn.Module):
         self.drop = StochasticDepth(drop, "row")
 
     def forward(self, maps: Tensor) -> Tensor:
-        change: Tensor = F.relu6(self.bn0(self.expand_conv(maps))) if self.expands else maps
-        change = F.relu6(self.bn1(self.depthwise_conv(change)))
+        change: Tensor = F.relu6(self.bn0(self.expand_conv(maps)), inplace=True) if self.expands else maps
+        change = F.relu6(self.bn1(self.depthwise_conv(change)), inplace=True)
         change = self.bn2(self.project_conv(change))
         if self.adds:
             change = maps + self.drop(change)
@@ -143,11 +143,16 @@ class _SameConv2d(nn.Conv2d):
         if self.stride[0] == 1:
             return super().forward(input)
         kernel, stride = self.kernel_size[0], self.stride[0]
-        sides: list[int] = []
-        for size in (input.shape[3], input.shape[2]):
-            missing = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-            sides += [missing // 2, missing - missing // 2]
-        return super().forward(F.pad(input, sides))
+        padding, windows = [], []
+        for size in input.shape[2:]:
+            positions = -(-size // stride)
+            missing = max((positions - 1) * stride + kernel - size, 0)
+            # Where the sides differ, one position more is computed and left out: cheaper than a padded copy of the map.
+            first = missing % 2
+            padding.append(missing // 2 + first * stride)
+            windows.append(slice(first, first + positions))
+        maps = F.conv2d(input, self.weight, self.bias, self.stride, padding, groups=self.groups)
+        return maps[:, :, windows[0], windows[1]]
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:

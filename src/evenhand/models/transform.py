@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from evenhand.core.errors import EvenhandError
-
-Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
-"""The filter with which an image is resized; all but `nearest` are antialiased."""
+from evenhand.data.decode import Interpolation
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -1,12 +1,9 @@
 """A trained model at work: images in, probabilities out, seen just as the network saw test images in training."""
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.decode import BadImage, read_image, resize_array
+from evenhand.data.reading import read_ahead
 from evenhand.models.classifier import Classifier
 from evenhand.runs.config import load_config
 from evenhand.training.checkpoint import Card, load_classifier
@@ -122,26 +120,18 @@ class TrainedModel:
         """
         if batch_size < 1:
             raise EvenhandError(f"The batch size must be at least 1, got {batch_size}.")
-        source, waiting = iter(items), None
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-            while part := list(islice(source, batch_size)):
-                reading = part, [pool.submit(_attempt, read, item) for item in part]
-                if waiting is not None:
-                    yield self._answer(*waiting, autocast)
-                waiting = reading
-            if waiting is not None:
-                yield self._answer(*waiting, autocast)
+        for batch in read_ahead(items, read, batch_size):
+            yield self._answer(batch, autocast)
 
     def _answer(
         self,
-        part: list[_T],
-        reading: "list[Future[NDArray[np.uint8] | BadImage]]",
+        batch: list[tuple[_T, NDArray[np.uint8] | BadImage]],
         autocast: Callable[[], AbstractContextManager[Any]],
     ) -> tuple[list[_T], Tensor, dict[int, BadImage]]:
         images: list[NDArray[np.uint8]] = []
         bad: dict[int, BadImage] = {}
-        for position, future in enumerate(reading):
-            result = future.result()
+        part = [item for item, _ in batch]
+        for position, (_, result) in enumerate(batch):
             if isinstance(result, BadImage):
                 bad[position] = result
             else:
@@ -162,13 +152,7 @@ class TrainedModel:
         if isinstance(item, str | Path):
             return read_image(item, channels=card.channels, image_size=card.image_size, stretch=card.stretch)
         image = _checked(item)
-        if card.stretch:
-            size = (card.image_size, card.image_size)
-            stretched = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image).resize(
-                size, Image.Resampling.BILINEAR
-            )
-            image = np.array(stretched).reshape(*size, -1)
-        return with_channels(resize_array(image, card.image_size), card.channels)
+        return with_channels(resize_array(image, card.image_size, stretch=card.stretch), card.channels)
 
     def cut(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Cut the centre that the network sees."""
@@ -242,13 +226,6 @@ def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
     if channels == 3:
         return image.repeat(3, axis=2)
     return np.array(Image.fromarray(image).convert("L"))[:, :, None]
-
-
-def _attempt(read: Callable[[_T], NDArray[np.uint8]], item: _T) -> NDArray[np.uint8] | BadImage:
-    try:
-        return read(item)
-    except BadImage as error:
-        return error
 
 
 def _listed(images: Item | Sequence[Item]) -> Sequence[Item]:
