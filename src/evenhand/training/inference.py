@@ -1,6 +1,7 @@
 """A trained model at work: images in, probabilities out, seen just as the network saw test images in training."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
