@@ -103,3 +103,35 @@ def precise_cross_entropy_gradient(logits: Tensor, target: Tensor) -> Tensor:
     y_hat = z.softmax(1)
     others = y_hat.scatter(1, g, 0.0)
     return others.scatter(1, g, -others.sum(1, keepdim=True))
+
+
+# Losses that know the counts, and CCE with them: by their formulas, in float64.
+
+
+def spared_complement_entropy(logits: Tensor, target: Tensor, spare: int) -> Tensor:
+    """Eq. 2 of each row (N, K) over the incorrect classes but the `spare` likeliest."""
+    rows = []
+    for row, g in zip(logits.double(), target.tolist(), strict=True):
+        incorrect = torch.cat([row[:g], row[g + 1 :]]).sort(descending=True).values[spare:]
+        y_hat = incorrect.exp() / incorrect.exp().sum()
+        rows.append(-(y_hat * y_hat.log()).sum())
+    return torch.stack(rows) if rows else logits.new_zeros(0, dtype=torch.float64)
+
+
+def adjusted_rows(logits: Tensor, target: Tensor, counts: Tensor, tau: float) -> Tensor:
+    """Menon et al., eq. 10, as a power of the prior inside the softmax, and Ren et al., eq. 3, at tau = 1."""
+    prior = counts.double() / counts.sum()
+    weighed = prior**tau * logits.double().exp()
+    return -(weighed.gather(1, target[:, None])[:, 0] / weighed.sum(1)).log()
+
+
+def ldam_rows(cosines: Tensor, target: Tensor, counts: Tensor, max_margin: float, scale: float) -> Tensor:
+    """Cao et al., eqs. 12 and 13, with C such that the largest margin is max_margin."""
+    margins = counts.double() ** -0.25
+    margins = margins * max_margin / margins.max()
+    rows = []
+    for row, g in zip(cosines.double(), target.tolist(), strict=True):
+        own = (scale * (row[g] - margins[g])).exp()
+        others = (scale * torch.cat([row[:g], row[g + 1 :]])).exp().sum()
+        rows.append(-(own / (own + others)).log())
+    return torch.stack(rows) if rows else cosines.new_zeros(0, dtype=torch.float64)

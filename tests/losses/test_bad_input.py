@@ -6,7 +6,16 @@ import pytest
 import torch
 
 from evenhand import ComplementCrossEntropyLoss, FocalLoss
-from evenhand.losses.functional import complement_cross_entropy, complement_entropy, focal_loss
+from evenhand.losses import BalancedSoftmaxLoss, LDAMLoss, LogitAdjustedLoss
+from evenhand.losses.functional import (
+    adjusted_cross_entropy,
+    balanced_softmax_loss,
+    complement_cross_entropy,
+    complement_entropy,
+    focal_loss,
+    ldam_loss,
+    logit_adjusted_cross_entropy,
+)
 
 LOGITS = torch.zeros(3, 4)
 TARGET = torch.tensor([0, 1, 3])
@@ -22,7 +31,27 @@ def refused(call, exception: type[Exception], *shown: str) -> None:
     assert len(re.findall(r"\.( |$)", message)) == 1, "one sentence"
 
 
-losses = pytest.mark.parametrize("loss", [complement_entropy, complement_cross_entropy, focal_loss])
+def with_counts(loss):
+    """Give a loss counts that fit its input, so that what is wrong elsewhere is refused."""
+
+    def call(input, target, *args, **kwargs):
+        shape = getattr(input, "shape", (3, 4))
+        classes = (*shape, 4)[0 if len(shape) == 1 else 1] if len(shape) else 4
+        return loss(input, target, [10] * max(classes, 1), *args, **kwargs)
+
+    return call
+
+
+LOSSES = {
+    "complement entropy": complement_entropy,
+    "cce": complement_cross_entropy,
+    "focal": focal_loss,
+    "adjusted": adjusted_cross_entropy,
+    "logit adjustment": with_counts(logit_adjusted_cross_entropy),
+    "balanced softmax": with_counts(balanced_softmax_loss),
+    "ldam": with_counts(ldam_loss),
+}
+losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 
 @losses
@@ -86,6 +115,21 @@ def test_ignoring_a_class_of_probabilities(loss):
     refused(lambda: loss(LOGITS, LOGITS.softmax(1), ignore_index=2), ValueError, "2")
 
 
+@losses
+def test_numpy_lists_and_nothing_for_tensors(loss):
+    for wrong, shown in ((LOGITS.numpy(), "ndarray"), (LOGITS.tolist(), "list"), (None, "NoneType"), ("text", "str")):
+        refused(lambda x=wrong: loss(x, TARGET), ValueError, "input", shown)
+    for wrong, shown in ((TARGET.numpy(), "ndarray"), (TARGET.tolist(), "list"), (3, "int")):
+        refused(lambda x=wrong: loss(LOGITS, x), ValueError, "target", shown)
+
+
+@losses
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.bool], ids=str)
+def test_numbers_that_know_no_arithmetic(loss, dtype):
+    refused(lambda: loss(LOGITS.to(dtype), TARGET), ValueError, str(dtype))
+    refused(lambda: loss(LOGITS, LOGITS.to(dtype)), ValueError, str(dtype))
+
+
 @pytest.mark.parametrize("gamma", [float("nan"), float("inf"), -float("inf")])
 def test_gamma_that_is_not_finite(gamma):
     for call in (
@@ -95,6 +139,90 @@ def test_gamma_that_is_not_finite(gamma):
         lambda: FocalLoss(gamma=gamma),
     ):
         refused(call, ValueError, f"got {gamma}")
+
+
+@pytest.mark.parametrize("gamma", ["-1", "release", "", [1.0], {}, 1j], ids=repr)
+def test_gamma_that_is_no_number(gamma):
+    for call in (
+        lambda: complement_cross_entropy(LOGITS, TARGET, gamma=gamma),
+        lambda: focal_loss(LOGITS, TARGET, gamma=gamma),
+        lambda: ComplementCrossEntropyLoss(gamma=gamma),
+        lambda: FocalLoss(gamma=gamma),
+    ):
+        refused(call, ValueError, "gamma", repr(gamma))
+
+
+COUNTS = [40, 30, 20, 10]
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"gamma": -1, "share": 0.3}, ["gamma -1", "share 0.3"]),
+        ({"share": -0.3}, ["-0.3"]),
+        ({"share": float("nan")}, ["nan"]),
+        ({"share": "0.3"}, ["'0.3'"]),
+        ({"share": [0.1, -0.2, 0.3, 0.4]}, ["-0.2"]),
+        ({"share": [[0.1]]}, ["share"]),
+        ({"share": ["a"]}, ["'a'"]),
+        ({"spare": -1}, ["-1"]),
+        ({"spare": 1.5}, ["1.5"]),
+        ({"spare": "1"}, ["'1'"]),
+        ({"spare": True}, ["True"]),
+        ({"tau": 2.0}, ["2.0", "counts"]),
+        ({"counts": COUNTS, "tau": -1.0}, ["-1.0"]),
+        ({"counts": COUNTS, "tau": "auto"}, ["'auto'"]),
+        ({"counts": [1, 2, -3, 4]}, ["-3"]),
+        ({"counts": [0, 0, 0, 0]}, ["0.0"]),
+        ({"counts": COUNTS, "complement_on": "both"}, ["'both'"]),
+        ({"complement_on": "adjusted"}, ["counts"]),
+        ({"label_smoothing": "0.1"}, ["'0.1'"]),
+    ],
+    ids=str,
+)
+def test_settings_of_cce_that_do_not_fit(settings, shown):
+    refused(lambda: complement_cross_entropy(LOGITS, TARGET, **settings), ValueError, *shown)
+    refused(lambda: ComplementCrossEntropyLoss(**settings)(LOGITS, TARGET), ValueError, *shown)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"counts": COUNTS, "offset": torch.zeros(4)}, ["counts", "offset"]),
+        ({"counts": [1, 2, 3]}, ["counts", "4", "3"]),
+        ({"share": [0.1, 0.2]}, ["share", "(2,)"]),
+        ({"offset": torch.zeros(3)}, ["offset", "(3,)"]),
+        ({"offset": [0.0] * 4}, ["offset", "list"]),
+        ({"margin": torch.zeros(4, 1)}, ["margin", "(4, 1)"]),
+        ({"margin": torch.zeros(4).long()}, ["margin", "torch.int64"]),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_the_classes(settings, shown):
+    refused(lambda: complement_cross_entropy(LOGITS, TARGET, **settings), ValueError, *shown)
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (lambda: logit_adjusted_cross_entropy(LOGITS, TARGET, [1, 2, 3]), "got 3"),
+        (lambda: logit_adjusted_cross_entropy(LOGITS, TARGET, COUNTS, tau=-0.5), "-0.5"),
+        (lambda: balanced_softmax_loss(LOGITS, TARGET, "many"), "'many'"),
+        (lambda: ldam_loss(LOGITS, TARGET, [1, 2, 3, 4, 5]), "got 5"),
+        (lambda: ldam_loss(LOGITS, TARGET, COUNTS, scale=0.0), "0.0"),
+        (lambda: ldam_loss(LOGITS, TARGET, COUNTS, max_margin=-1), "-1"),
+        (lambda: LogitAdjustedLoss([0, 0]), "0.0"),
+        (lambda: LogitAdjustedLoss(COUNTS, tau=float("inf")), "inf"),
+        (lambda: BalancedSoftmaxLoss(COUNTS, reduction="average"), "'average'"),
+        (lambda: BalancedSoftmaxLoss(COUNTS, label_smoothing=2), "2"),
+        (lambda: BalancedSoftmaxLoss([1, 2])(LOGITS, TARGET), "(2,)"),
+        (lambda: LDAMLoss(COUNTS, scale=-1), "-1"),
+        (lambda: LDAMLoss(COUNTS, scale=0.0), "0.0"),
+        (lambda: LDAMLoss(COUNTS, max_margin="wide"), "'wide'"),
+    ],
+)
+def test_losses_that_know_the_counts(call, shown):
+    refused(call, ValueError, shown)
 
 
 def test_negative_gamma_of_the_focal_loss():

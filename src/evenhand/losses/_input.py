@@ -35,6 +35,13 @@ def check_gamma(gamma: Any) -> float | str:
     return check_number(gamma, "gamma")
 
 
+def check_scale(scale: Any) -> float:
+    """Return what cosines are multiplied by, if it is a number above 0."""
+    if check_number(scale, "scale") <= 0:
+        raise ValueError(f"scale must be above 0, got {scale}.")
+    return float(scale)
+
+
 def check_focal_gamma(gamma: Any) -> float:
     """Return gamma if a focal loss can have it."""
     return check_number(gamma, "the gamma of the focal loss", least=0)
@@ -49,7 +56,8 @@ def check_reduction(reduction: str) -> None:
 def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> int:
     """Return the number of classes, or refuse what does not fit together."""
     check_reduction(reduction)
-    _check_tensors(input=input, target=target, weight=weight)
+    _check_tensor(input, "input")
+    _check_tensor(target, "target")
     shape = tuple(input.shape)
     if input.dim() == 0 or input.dtype not in DTYPES:
         raise ValueError(
@@ -77,16 +85,17 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
     return classes
 
 
-def _check_tensors(**values: Any) -> None:
-    for name, value in values.items():
-        if value is not None and not isinstance(value, Tensor):
-            raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
+def _check_tensor(value: Any, name: str) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
 
 
 def check_per_class(value: Any, name: str, classes: int) -> None:
     """Refuse what is not one floating-point number a class, or nothing at all."""
-    _check_tensors(**{name: value})
-    if value is not None and (tuple(value.shape) != (classes,) or value.dtype not in DTYPES):
+    if value is None:
+        return
+    _check_tensor(value, name)
+    if tuple(value.shape) != (classes,) or value.dtype not in DTYPES:
         raise ValueError(
             f"{name} must hold {classes} floating-point numbers, one a class, "
             f"got {value.dtype} of shape {tuple(value.shape)}."

@@ -13,8 +13,8 @@ from torch import Tensor
 from evenhand.losses._formula import softplus
 from evenhand.losses._input import (
     check,
-    check_number,
     check_per_class,
+    check_scale,
     check_smoothing,
     class_indices,
     like_cross_entropy,
@@ -69,15 +69,16 @@ def adjusted_cross_entropy(
     check_smoothing(label_smoothing)
     check_per_class(offset, "offset", classes)
     check_per_class(margin, "margin", classes)
-    if check_number(scale, "scale") <= 0:
-        raise ValueError(f"scale must be above 0, got {scale}.")
+    check_scale(scale)
     if target.is_floating_point():
         refuse_ignore_index(ignore_index)
+    else:
+        class_indices(target, classes, ignore_index)  # says in one sentence what torch would say in its own words
     cross_entropy = partial(
         F.cross_entropy, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
     if offset is None and margin is None and scale == 1:
-        return cross_entropy(input, target, weight)
+        return cross_entropy(input, target, None if weight is None else weight.to(input.dtype))
     logits, labels = with_batch(input, target)
     logits = shifted(logits, offset, scale)
     if margin is not None and target.is_floating_point():
@@ -122,9 +123,9 @@ def adjust_logits(
         if margin is not None:
             raise ValueError("a margin needs class indices to know the correct class, got class probabilities.")
         return logits
-    index, valid = class_indices(target, logits.shape[1], ignore_index)
     if margin is None:
         return logits
+    index, valid = class_indices(target, logits.shape[1], ignore_index)
     back = margin.to(logits.dtype)[index]
     if valid is not None:
         back = torch.where(valid, back, 0.0)
@@ -311,7 +312,7 @@ def ldam_loss(
         input,
         target,
         weight,
-        margin=check_number(scale, "scale") * margins,
+        margin=check_scale(scale) * margins,
         scale=scale,
         ignore_index=ignore_index,
         reduction=reduction,

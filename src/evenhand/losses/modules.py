@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from evenhand.losses import functional
-from evenhand.losses._input import check_focal_gamma, check_gamma, check_number, check_reduction, check_smoothing
+from evenhand.losses._input import check_focal_gamma, check_gamma, check_reduction, check_scale, check_smoothing
 from evenhand.losses.cce import check_adjustment, check_share, check_spare, refuse_both
 from evenhand.losses.counts import Counts
 
@@ -231,7 +231,7 @@ class LDAMLoss(nn.CrossEntropyLoss):
         check_smoothing(label_smoothing)
         super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
         self.max_margin = max_margin
-        self.scale = check_number(scale, "scale", least=0)
+        self.scale = check_scale(scale)
         self.register_buffer("margins", functional.ldam_margins(counts, max_margin).float())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:

@@ -1,0 +1,539 @@
+"""CCE with a share, with rivals spared and with class counts: H of adjusted logits and C of raw ones."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, hessian, jvp, vmap
+from torch.testing import assert_close
+
+from evenhand import ComplementCrossEntropyLoss
+from evenhand.losses.functional import (
+    adjusted_cross_entropy,
+    balanced_softmax_loss,
+    complement_cross_entropy,
+    complement_entropy,
+    ldam_margins,
+    logit_adjusted_cross_entropy,
+    logit_offset,
+    rare_shares,
+)
+
+from . import reference
+from .cases import batches, hard_rows, repeatable
+from .test_numerics import share_of_largest
+
+K = 6
+COUNTS = [500, 200, 60, 30, 12, 3]
+OFFSET = logit_offset(COUNTS)
+MARGIN = 3 * ldam_margins(COUNTS)
+SHARES = rare_shares(COUNTS, 0.6).double()
+WEIGHT = torch.tensor([0.5, 2.0, 1.0, 3.5, 0.1, 1.0], dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@st.composite
+def compositions(draw: st.DrawFn) -> dict:
+    """Draw settings of the loss; what depends on the number of classes is made by `composed` and `by_formula`."""
+    return {
+        "share": draw(st.sampled_from([0.0, 0.1, 0.3, 2.0, "per class"])),
+        "spare": draw(st.sampled_from([0, 0, 1, 2, 5])),
+        "offset": draw(st.sampled_from(["none", "counts", "far"])),
+        "margin": draw(st.booleans()),
+        "on": draw(st.sampled_from(["raw", "raw", "adjusted"])),
+    }
+
+
+def parts(setting: dict, k: int) -> tuple[Tensor, Tensor | None, Tensor | None, str]:
+    """Return shares (K), offset, margin, and what C is taken of."""
+    shares = torch.linspace(0.1, 0.5, k).double() if setting["share"] == "per class" else setting["share"]
+    counts = 1000 * 0.01 ** torch.linspace(0, 1, k).double()
+    # A spread of 60 is more than one exponential an element can bear: the other way of the code.
+    far = torch.linspace(-60, 0, k).double()
+    offset = {"none": None, "counts": logit_offset(counts), "far": far}[setting["offset"]]
+    margin = torch.linspace(0, 2, k).double() if setting["margin"] else None
+    return shares, offset, margin, "raw" if offset is None else setting["on"]
+
+
+def composed(setting: dict, logits: Tensor, target: Tensor, **kwargs) -> Tensor:
+    k = logits.shape[0 if logits.dim() == 1 else 1]
+    share, offset, margin, on = parts(setting, k)
+    return complement_cross_entropy(
+        logits,
+        target,
+        share=share,
+        spare=setting["spare"],
+        offset=offset,
+        margin=margin,
+        complement_on=on,
+        **kwargs,
+    )
+
+
+def by_formula(setting: dict, logits: Tensor, target: Tensor) -> Tensor:
+    """Rows (M, K) and (M) -> (M): H of the adjusted logits less share C."""
+    k = logits.shape[1]
+    share, offset, margin, on = parts(setting, k)
+    shifted = logits if offset is None else logits + offset
+    own = shifted if margin is None else shifted - F.one_hot(target, k) * margin
+    h = torch.logsumexp(own, 1) - own.gather(1, target[:, None])[:, 0]
+    share = share[target] if isinstance(share, Tensor) else share
+    return h - share * reference.spared_complement_entropy(
+        shifted if on == "adjusted" else logits, target, setting["spare"]
+    )
+
+
+@settings(repeatable, max_examples=200)
+@given(
+    batch=batches(),
+    setting=compositions(),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    again=st.booleans(),
+)
+def test_value_and_gradient(batch, setting, dtype, again):
+    logits, target = batch
+    apart = torch.arange(logits.numel()).double().sqrt() * 1e-3  # of rivals that tie, any may be spared
+    logits = (logits + apart.view_as(logits)).to(dtype).requires_grad_()
+    exact = logits.detach().double().requires_grad_()
+    expected = by_formula(setting, *reference.flat_rows(exact, target)).reshape(target.shape)
+    got = composed(setting, logits, target, reduction="none")
+    assert got.dtype == dtype
+    tolerance = {"rtol": 1e-9, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 5e-5, "atol": 1e-5}
+    assert_close(got.double(), expected, **tolerance)
+    upstream = torch.linspace(-1, 2, target.numel(), dtype=torch.float64).reshape(target.shape) + 0.1
+    (gradient,) = torch.autograd.grad(got, logits, upstream.to(dtype), create_graph=again)
+    (exact_gradient,) = torch.autograd.grad(expected, exact, upstream)
+    assert_close(gradient.detach().double(), exact_gradient, **tolerance)
+    assert_close(composed(setting, logits, target).double(), expected.mean(), **tolerance)
+
+
+@settings(repeatable, max_examples=200)
+@given(batch=hard_rows(), spare=st.sampled_from([0, 2]), counts=st.booleans(), inner=st.booleans())
+def test_float32_gradient_of_hard_rows(batch, spare, counts, inner):
+    """Confident rows keep their digits. The numbers are such that float32 holds logits and offset exactly."""
+    logits, target = batch
+    k = logits.shape[1]
+    spare = spare if k - 1 - spare >= 2 else 0
+    offset = logit_offset(1000 * 0.01 ** torch.linspace(0, 1, k)) if counts else torch.zeros(k)
+    offset, logits = ((x * 64).round() / 64 for x in (offset.float(), logits))
+    h = reference.precise_cross_entropy_gradient(logits + offset.double(), target)
+    rest = logits.double().scatter(1, target[:, None], -torch.inf)
+    if spare:
+        rest = rest.scatter(1, rest.topk(spare, 1).indices, -torch.inf)
+    u = rest.amax(1, keepdim=True) - rest
+    q = torch.exp(-u) / torch.exp(-u).sum(1, keepdim=True)
+    qu = torch.where(q > 0, q * u, 0.0)
+    c = qu - q * qu.sum(1, keepdim=True)
+    shaped = (logits.T[None].contiguous(), target[None]) if inner else (logits, target)
+    leaf = shaped[0].requires_grad_()
+    value = complement_cross_entropy(leaf, shaped[1], share=0.3, spare=spare, offset=offset, reduction="sum")
+    (gradient,) = torch.autograd.grad(value, leaf)
+    gradient = gradient[0].T if inner else gradient
+    assert value.isfinite()
+    assert share_of_largest(gradient - (h - 0.3 * c), h.abs() + 0.3 * c.abs()) <= 2e-5
+
+
+# What the settings mean.
+
+
+def test_share_does_not_know_the_number_of_classes():
+    logits, target = torch.randn(5, K), torch.tensor([0, 1, 2, 3, 5])
+    h, c = F.cross_entropy(logits, target), complement_entropy(logits, target)
+    assert_close(complement_cross_entropy(logits, target, share=0.3), h - 0.3 * c)
+    assert_close(complement_cross_entropy(logits, target, share=1 / (K - 1)), complement_cross_entropy(logits, target))
+    assert_close(complement_cross_entropy(logits, target, share=0), h, rtol=0, atol=0)
+    assert_close(complement_cross_entropy(logits, target, share=[0.3] * K), h - 0.3 * c)
+
+
+def test_the_released_code_by_name():
+    logits, target = torch.randn(5, K), torch.tensor([0, 1, 2, 3, 5])
+    expected = F.cross_entropy(logits, target) + complement_entropy(logits, target) / K
+    assert_close(complement_cross_entropy(logits, target, gamma="released"), expected)
+    assert_close(ComplementCrossEntropyLoss(gamma="released")(logits, target), expected)
+
+
+def test_sparing_a_rival_leaves_the_others_evened_out():
+    logits, target = torch.tensor([[1.0, 9.0, 0.0, 0.0, 0.0]]), torch.tensor([0])
+    assert complement_entropy(logits, target) < 0.01
+    assert complement_entropy(logits, target, spare=1).item() == pytest.approx(math.log(3))
+    logits.requires_grad_()
+    (gradient,) = torch.autograd.grad(complement_entropy(logits, target, spare=1), logits)
+    assert gradient[0, 1] == 0
+
+
+@repeatable
+@given(batch=batches(), spare=st.integers(0, 9))
+def test_spared_complement_entropy(batch, spare):
+    rows = complement_entropy(*batch, spare=spare, reduction="none")
+    expected = reference.spared_complement_entropy(*reference.flat_rows(*batch), spare)
+    assert_close(rows, expected.reshape(batch[1].shape), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("spare", [4, 5, 6, 100])
+def test_cross_entropy_is_left_where_fewer_than_two_classes_are(spare):
+    logits, target = torch.randn(5, K), torch.tensor([0, 1, 2, 3, 5])
+    for kwargs in ({}, {"offset": OFFSET}, {"margin": MARGIN}):
+        expected = adjusted_cross_entropy(logits, target, **kwargs)
+        assert_close(complement_cross_entropy(logits, target, share=0.5, spare=spare, **kwargs), expected)
+    assert complement_entropy(logits, target, spare=spare) == 0
+
+
+@repeatable
+@given(batch=batches(), tau=st.sampled_from([0.0, 0.5, 1.0, 2.0]), n=st.integers(1, 1000))
+def test_counts_are_an_offset_of_h(batch, tau, n):
+    k = reference.flat_rows(*batch)[0].shape[1]
+    counts = [1 + (7 * i) % 50 for i in range(k)]
+    loss = complement_cross_entropy(*batch, counts=counts, tau=tau)
+    assert_close(loss, complement_cross_entropy(*batch, offset=logit_offset(counts, tau)), rtol=0, atol=0)
+    h, c = logit_adjusted_cross_entropy(*batch, counts, tau=tau), complement_entropy(*batch, balanced=True)
+    assert_close(loss, h - c, rtol=1e-9, atol=1e-10)
+    equal = complement_cross_entropy(*batch, counts=[n] * k, tau=tau, share=0.3)
+    assert_close(equal, complement_cross_entropy(*batch, share=0.3), rtol=1e-9, atol=1e-9)
+
+
+def test_no_weight_of_c_leaves_the_adjusted_loss():
+    logits, target = torch.randn(5, K), torch.tensor([0, 1, 2, 3, 5])
+    for kwargs in ({"gamma": 0}, {"share": 0.0}):
+        loss = complement_cross_entropy(logits, target, counts=COUNTS, **kwargs)
+        assert_close(loss, balanced_softmax_loss(logits, target, COUNTS), rtol=0, atol=0)
+
+
+def test_a_class_that_never_occurred_costs_no_nan():
+    logits, target = torch.randn(4, 4, requires_grad=True), torch.tensor([0, 1, 2, 3])
+    loss = complement_cross_entropy(logits, target, counts=[100, 0, 10, 0])
+    loss.backward()
+    assert loss.isfinite()
+    assert logits.grad.isfinite().all()
+
+
+# All arguments together, in every way of computing.
+
+SETTINGS = {
+    "offset": {"offset": OFFSET, "share": 0.3},
+    "far offset": {"offset": 20 * OFFSET},
+    "spare": {"spare": 2, "gamma": -2.0},
+    "all": {"offset": OFFSET, "margin": MARGIN, "share": SHARES, "spare": 1},
+    "adjusted": {"offset": OFFSET, "complement_on": "adjusted", "share": 0.3, "spare": 1},
+}
+all_settings = pytest.mark.parametrize("setting", SETTINGS)
+kinds = pytest.mark.parametrize("kind", ["indices", "probabilities"])
+
+
+def batch(*shape: int, kind: str = "indices", dtype=torch.float64) -> tuple[Tensor, Tensor]:
+    """Return logits (..., N, K) and targets."""
+    logits = torch.randn(shape, dtype=torch.float64)
+    target = torch.randint(K, shape[:-1])
+    if kind == "probabilities":
+        target = (0.7 * F.one_hot(target, K) + 0.3 * F.one_hot(target.flip(0), K)).to(dtype)
+    return logits.to(dtype), target
+
+
+@all_settings
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_ignored_rows_and_smoothing(setting, reduction, smoothing):
+    """The whole is H, by the loss of its own, plus C, by that of its own: both were compared with their formulas."""
+    chosen = dict(SETTINGS[setting])
+    logits, target = batch(8, K)
+    target[2] = target[5] = 1
+    keywords = {"weight": WEIGHT, "ignore_index": 1, "reduction": "none"}
+    on = logits + OFFSET if setting == "adjusted" else logits
+    c = complement_entropy(on, target, spare=chosen.get("spare", 0), **keywords)
+    share = chosen.get("share", -chosen.get("gamma", -1.0) / (K - 1))
+    share = share[target] if isinstance(share, Tensor) else share
+    h = adjusted_cross_entropy(
+        logits,
+        target,
+        offset=chosen.get("offset"),
+        margin=chosen.get("margin"),
+        label_smoothing=smoothing,
+        **keywords,
+    )
+    rows = h - share * c
+    total = WEIGHT[target][target != 1].sum()
+    expected = {"none": rows, "sum": rows.sum(), "mean": rows.sum() / total}[reduction]
+    got = complement_cross_entropy(
+        logits, target, WEIGHT, ignore_index=1, reduction=reduction, label_smoothing=smoothing, **chosen
+    )
+    assert_close(got, expected, rtol=1e-10, atol=1e-12)
+
+
+@all_settings
+def test_one_hot_probabilities_are_their_class(setting):
+    logits, target = batch(6, K)
+    hard = complement_cross_entropy(logits, target, WEIGHT, reduction="none", **SETTINGS[setting])
+    soft = F.one_hot(target, K).double()
+    assert_close(
+        complement_cross_entropy(logits, soft, WEIGHT, reduction="none", **SETTINGS[setting]),
+        hard,
+        rtol=1e-9,
+        atol=1e-10,
+    )
+
+
+@all_settings
+@kinds
+def test_derivatives_and_transforms(setting, kind):
+    logits, target = batch(3, K, kind=kind)
+    logits.requires_grad_()
+
+    def one(z: Tensor, t: Tensor) -> Tensor:
+        return complement_cross_entropy(z, t, **SETTINGS[setting])
+
+    def value(z: Tensor) -> Tensor:
+        return one(z, target)
+
+    assert gradcheck(value, logits)
+    assert gradgradcheck(value, logits)
+    (gradient,) = torch.autograd.grad(value(logits), logits)
+    logits = logits.detach()
+    assert_close(grad(value)(logits), gradient)
+    tangent = torch.randn_like(logits)
+    assert_close(jvp(value, (logits,), (tangent,))[1], (gradient * tangent).sum())
+    assert_close(hessian(value)(logits), torch.autograd.functional.hessian(value, logits))
+    assert_close(vmap(grad(one))(logits, target).div(3), gradient)
+    assert_close(vmap(one)(logits, target).mean(), value(logits))
+
+
+def test_what_differs_from_batch_to_batch_may_be_mapped_over():
+    logits, target = batch(4, 3, K)
+    offsets, shares, margins = torch.randn(4, K).double(), torch.rand(4, K).double(), torch.rand(4, K).double()
+
+    def loss(z: Tensor, t: Tensor, o: Tensor, s: Tensor, m: Tensor) -> Tensor:
+        return complement_cross_entropy(z, t, offset=o, share=s, margin=m, reduction="none")
+
+    expected = torch.stack([loss(*each) for each in zip(logits, target, offsets, shares, margins, strict=True)])
+    assert_close(vmap(loss)(logits, target, offsets, shares, margins), expected)
+    one = torch.stack([loss(logits[0], target[0], o, s, m) for o, s, m in zip(offsets, shares, margins, strict=True)])
+    assert_close(vmap(loss, in_dims=(None, None, 0, 0, 0))(logits[0], target[0], offsets, shares, margins), one)
+    twice = vmap(lambda o: vmap(lambda z: loss(z, target[0], o, shares[0], margins[0]))(logits))(offsets)
+    for i in range(4):
+        for j in range(4):
+            assert_close(twice[i, j], loss(logits[j], target[0], offsets[i], shares[0], margins[0]))
+
+
+def test_offset_margin_and_share_may_be_learned():
+    logits, target = batch(4, K)
+    learned = [torch.rand(K, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+    def loss(o: Tensor, m: Tensor, s: Tensor) -> Tensor:
+        return complement_cross_entropy(logits, target, offset=o, margin=m, share=s)
+
+    assert gradcheck(loss, learned)
+    plain = [x.detach() for x in learned]
+    assert_close(loss(*learned), loss(*plain))
+    (slope,) = torch.autograd.grad(loss(*learned), learned[0])
+    assert_close(grad(loss)(*plain), slope)
+
+
+@all_settings
+@kinds
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_every_precision(setting, kind, dtype, size):
+    logits, target = batch(8, K, kind=kind)
+    logits = (size * logits).clamp(-2e4, 2e4).to(dtype)
+    results = []
+    for z in (logits.double(), logits):
+        leaf = z.clone().requires_grad_()
+        value = complement_cross_entropy(
+            leaf, target.to(z.dtype) if kind == "probabilities" else target, **SETTINGS[setting]
+        )
+        results.append((value.detach().double(), torch.autograd.grad(value, leaf)[0].double()))
+    assert results[1][0].isfinite()
+    digits = {torch.float16: 5e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5}[dtype]
+    if size > 1:
+        digits = max(digits, 2e-3)  # z + offset is rounded where z is large, as it is for cross entropy
+    assert_close(results[1], results[0], rtol=digits, atol=digits)
+
+
+@all_settings
+def test_compiled(setting):
+    def loss(z: Tensor, t: Tensor) -> Tensor:
+        return complement_cross_entropy(z, t, reduction="none", **SETTINGS[setting])
+
+    logits, target = torch.randn(6, K), torch.tensor([0, -100, 3, 4, -100, 1])
+    logits[0, 1] = logits[3, 0] = -torch.inf
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    results = []
+    for function in (loss, compiled):
+        leaf = logits.clone().requires_grad_()
+        value = function(leaf, target)
+        results.append((value.detach(), torch.autograd.grad(value.sum(), leaf)[0]))
+    assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+def test_compiled_with_counts():
+    def loss(z: Tensor, t: Tensor) -> Tensor:
+        return complement_cross_entropy(z, t, counts=COUNTS, share=0.3, gamma=None)
+
+    logits, target = torch.randn(6, K), torch.tensor([0, 2, 3, 4, 5, 1])
+    assert_close(torch.compile(loss, fullgraph=True, backend="aot_eager")(logits, target), loss(logits, target))
+
+
+@all_settings
+@kinds
+def test_no_value_is_read_back_from_the_device(setting, kind):
+    chosen = {key: x.to("meta") if isinstance(x, Tensor) else x for key, x in SETTINGS[setting].items()}
+    logits, target = (x.to("meta") for x in batch(4, K, kind=kind))
+    logits.requires_grad_()
+    complement_cross_entropy(logits, target, **chosen).backward()
+    assert logits.grad.shape == (4, K)
+
+
+@all_settings
+@kinds
+@pytest.mark.parametrize("shape", [(40, K), (3, K, 40), (2, K, 9, 3)], ids=str)
+def test_pieces_make_the_whole(setting, kind, shape, monkeypatch):
+    logits = torch.randn(shape, dtype=torch.float64)
+    target = torch.randint(K, (shape[0], *shape[2:]))
+    if kind == "probabilities":
+        target = F.one_hot(target, K).movedim(-1, 1).double()
+
+    def results() -> tuple[Tensor, Tensor]:
+        leaf = logits.clone().requires_grad_()
+        rows = complement_cross_entropy(leaf, target, reduction="none", **SETTINGS[setting])
+        return rows.detach(), torch.autograd.grad(rows.sum(), leaf)[0]
+
+    whole = results()
+    monkeypatch.setattr("evenhand.losses._formula.CHUNK", 64)
+    assert_close(results(), whole, rtol=1e-12, atol=1e-14)
+
+
+# Masks, and numbers that are not.
+
+
+@all_settings
+@pytest.mark.parametrize("again", [False, True])
+def test_masked_classes_are_as_absent(setting, again):
+    """Masked, a class is no rival to spare either, and H and C of the others stay: those of a network without it."""
+    chosen = SETTINGS[setting]
+    logits, target = batch(4, K)
+    target = target.clamp(max=K - 2)
+    masked = logits.clone()
+    masked[:, -1] = -torch.inf
+    masked.requires_grad_()
+    fewer = {key: x[:-1] if isinstance(x, Tensor) else x for key, x in chosen.items()}
+    if "share" not in chosen:  # gamma is divided by the number of classes, masked or not
+        fewer["share"] = -chosen.get("gamma", -1.0) / (K - 1)
+        if fewer["share"] > 0:
+            fewer.pop("gamma", None)
+    without = logits[:, :-1].clone().requires_grad_()
+    expected = complement_cross_entropy(without, target, reduction="none", **fewer)
+    got = complement_cross_entropy(masked, target, reduction="none", **chosen)
+    assert_close(got, expected, rtol=1e-10, atol=1e-12)
+    (gradient,) = torch.autograd.grad(got.sum(), masked, create_graph=again)
+    assert (gradient[:, -1] == 0).all()
+    assert_close(gradient[:, :-1].detach(), torch.autograd.grad(expected.sum(), without)[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_an_offset_of_minus_infinity_masks_a_class_for_h_alone(dtype):
+    logits, target = torch.randn(3, K, dtype=dtype, requires_grad=True), torch.tensor([0, 1, 2])
+    offset = torch.zeros(K)
+    offset[-1] = -torch.inf
+    loss = complement_cross_entropy(logits, target, offset=offset, share=0.3)
+    expected = F.cross_entropy(logits[:, :-1], target) - 0.3 * complement_entropy(logits, target)
+    assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert_close(gradient, torch.autograd.grad(expected, logits)[0])
+
+
+@all_settings
+@kinds
+@pytest.mark.parametrize("place", [0, 2])
+def test_nan_logits_are_not_hidden_and_stay_in_their_row(setting, kind, place):
+    logits = torch.randn(2, K)
+    logits[0, place] = torch.nan
+    target = torch.tensor([0, 1]) if kind == "indices" else torch.eye(K)[:2]
+    rows = complement_cross_entropy(logits, target, reduction="none", **SETTINGS[setting])
+    assert rows.isnan().tolist() == [True, False]
+    rows = complement_entropy(logits, target, spare=2, reduction="none")
+    assert rows.isnan().tolist() == [True, False]
+
+
+LARGEST = torch.finfo(torch.float32).max
+HUGE = {
+    "one wrong class": [3e38, 0.0, 1.0, -2.0, 0.5, 0.0],
+    "the correct class": [0.0, 3e38, 1.0, -2.0, 0.5, 0.0],
+    "the largest number": [LARGEST, 0.0, 1.0, -2.0, 0.5, 0.0],
+    "one far below": [-3e38, 0.0, 1.0, -2.0, 0.5, 0.0],
+    "the correct class far below": [0.0, -3e38, 1.0, -2.0, 0.5, 0.0],
+    "all far below": [-3e38] * 6,
+    "all far above": [3e38] * 6,
+    "all but the correct class far below": [-3e38, 1.0, -3e38, -3e38, -3e38, -3e38],
+    "two levels": [1e38, 2e38, 1e38, 1e38, -1e38, 1e38],
+    "sizes of 1e31": [1e31, 0.0, 3e31, -1e31, 0.0, 2e31],
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {},
+        {"gamma": 7.0},
+        {"share": 5.0},
+        {"gamma": "released"},
+        {"spare": 2},
+        {"counts": COUNTS},
+        {"label_smoothing": 0.0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_the_loss_is_finite_wherever_cross_entropy_is(name, chosen, again):
+    row = torch.tensor(HUGE[name])
+    logits = torch.stack([torch.zeros(K), row, torch.linspace(-1, 1, K), torch.zeros(K)]).requires_grad_()
+    target = torch.tensor([0, 1, 2, 3])
+    plain = F.cross_entropy(logits, target, reduction="none")
+    rows = complement_cross_entropy(logits, target, reduction="none", **chosen)
+    assert rows.isfinite().tolist() == plain.isfinite().tolist()
+    assert_close(rows[1], plain[1], rtol=1e-5, atol=5 * math.log(K))  # C, at most ln(K - 1), is nothing beside H
+    assert complement_cross_entropy(logits, target, **chosen).isfinite() == F.cross_entropy(logits, target).isfinite()
+    (gradient,) = torch.autograd.grad(rows[plain.isfinite()].sum(), logits, create_graph=again)
+    assert gradient.isfinite().all()
+
+
+def test_a_huge_logit_costs_what_cross_entropy_says():
+    logits, target = torch.zeros(4, 10), torch.tensor([0, 1, 2, 3])
+    logits[1, 0] = 3e38
+    assert complement_cross_entropy(logits, target).item() == pytest.approx(7.5e37)
+
+
+# The module.
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"share": 0.3, "counts": COUNTS, "tau": 0.5},
+        {"share": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "spare": 2},
+        {"gamma": -2.0, "counts": COUNTS, "complement_on": "adjusted", "weight": WEIGHT.float()},
+    ],
+    ids=str,
+)
+def test_the_module_is_its_function_with_a_memory(chosen):
+    criterion = ComplementCrossEntropyLoss(**chosen)
+    logits, target = batch(5, K, dtype=torch.float32)
+    assert_close(criterion(logits, target), complement_cross_entropy(logits, target, **chosen))
+    assert criterion.double()(logits.double(), target).dtype == torch.float64
+    buffers = {"offset"} if "counts" in chosen else set()
+    buffers |= {"share"} if isinstance(chosen.get("share"), list) else set()
+    buffers |= {"weight"} if "weight" in chosen else set()
+    assert criterion.state_dict().keys() == buffers
+
+
+def test_the_module_shows_its_settings():
+    module = ComplementCrossEntropyLoss(share=0.3, spare=2, counts=COUNTS, complement_on="adjusted")
+    assert repr(module) == "ComplementCrossEntropyLoss(share=0.3, spare=2, tau=1.0, complement_on=adjusted)"
+    assert repr(ComplementCrossEntropyLoss(gamma="released")) == "ComplementCrossEntropyLoss(gamma=released)"
