@@ -3,3 +3,25 @@
 
 class EvenhandError(Exception):
     """Something a user can act on: the text is one sentence with what was wrong, the value seen, and what to do."""
+
+
+def reason(error: BaseException, most: int = 160) -> str:
+    r"""Return why something failed as a part of a sentence: one line, not too long, without a full stop.
+
+    Example:
+        >>> from evenhand.core.errors import reason
+        >>> reason(ValueError("bad\n  magic."))
+        'bad magic'
+        >>> reason(FileNotFoundError(2, "No such file or directory", "x"))
+        'No such file or directory'
+        >>> reason(MemoryError())
+        'there is not enough memory'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    line = " ".join(str(error).split())
+    return (line if len(line) <= most else f"{line[: most - 3]}...").rstrip(".") or type(error).__name__

@@ -1,20 +1,37 @@
-"""Writing files so that a real name never holds half a file."""
+"""Writing files so that a real name never holds half a file, and reading them without being led into a trap."""
 
+import csv
 import errno
+import json
 import os
+import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
+
+_ELSEWHERE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
+_ADVICE = {
+    errno.ENOSPC: "free some space or choose another folder",
+    errno.EDQUOT: "free some space or choose another folder",
+    errno.EFBIG: "this disk or a limit of the system allows no file as large; choose another folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+MOST_BRACKETS = 2_000_000
+"""Lists and objects in a JSON file: each takes twenty times the memory that its two characters take on disk."""
 
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
     """Give a temporary file to write; rename it to `path` at the end, or remove it if the work fails.
 
-    Missing folders are made. A full disk or a folder that cannot be written to becomes an `EvenhandError`.
+    Missing folders are made. Of a link, what it leads to is replaced. What is no regular file (a pipe, a terminal,
+    `/dev/null`) stays what it is, and the content is written into it; disks and sockets are refused. Whatever keeps the
+    file from being written becomes an `EvenhandError`.
 
     Example:
         >>> import tempfile
@@ -28,29 +45,161 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent)
+        through = _is_written_through(path)
+        real = path if through else Path(os.path.realpath(path))
+        if not through:
+            real.parent.mkdir(parents=True, exist_ok=True)
+        folder = None if through else real.parent
+        handle, name = tempfile.mkstemp(prefix=f".{real.name[:40]}.", suffix=".part", dir=folder)
         os.close(handle)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
+        raise cannot_write(path, error) from error
     temporary = Path(name)
     try:
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        try:
+            if through:
+                _write_through(temporary, path)
+            else:
+                os.chmod(temporary, 0o666 & ~_umask())
+                os.replace(temporary, real)
+        except OSError as error:
+            raise cannot_write(path, error) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-            raise _cannot_write(path, error) from error
+        if _is_about(error, temporary):
+            raise cannot_write(path, error) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path | str, error: Exception) -> EvenhandError:
+    """Return the sentence for a file that could not be written."""
+    advice = _ADVICE.get(getattr(error, "errno", None) or 0, "choose another folder")
+    return EvenhandError(f"Cannot write {path}: {reason(error)}; {advice}.")
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a text as UTF-8, whole or not at all."""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:  # half a surrogate pair: a file name that was no UTF-8, for instance
+        raise EvenhandError(
+            f"Cannot write {path}: {text[error.start]!r} is no character; rename what holds it."
+        ) from error
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2) -> None:
+    """Write plain values as JSON that every reader takes: UTF-8, without NaN.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.core.files import read_json, write_json
+        >>> path = Path(tempfile.mkdtemp()) / "some.json"
+        >>> write_json(path, {"name": "Löwe", "recall": 0.5})
+        >>> read_json(path)
+        {'name': 'Löwe', 'recall': 0.5}
+    """
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows with the same keys as CSV, with every digit."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_bytes(path: Path | str, most: int) -> bytes:
+    """Read a regular file of at most so many bytes; a pipe would be waited for, and a device may have no end.
+
+    Raises:
+        EvenhandError: it is missing, no file, too large, or cannot be read.
+    """
+    path = Path(path)
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise EvenhandError(f"Cannot read {path}: it is {'a folder' if stat.S_ISDIR(info.st_mode) else 'no file'}.")
+        if info.st_size > most:
+            raise EvenhandError(
+                f"Cannot read {path}: it has {info.st_size:,} bytes, and more than {most:,} are not read."
+            )
+        with path.open("rb") as file:
+            return file.read(most)
+    except (OSError, ValueError, MemoryError) as error:
+        raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
+
+
+def read_json(path: Path | str, most: int = 2**25) -> dict[str, Any]:
+    """Read a JSON object of at most so many bytes.
+
+    Raises:
+        EvenhandError: as by :func:`read_bytes`, or it is no JSON object.
+    """
+    content = read_json_bytes(path, most)
+    try:
+        read = json.loads(content, parse_int=_whole, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
+    if not isinstance(read, dict):
+        raise EvenhandError(f"Cannot read {path}: expected names and values, got {type(read).__name__}.")
+    return read
+
+
+def read_json_bytes(path: Path | str, most: int) -> bytes:
+    """Read the bytes of a JSON file that will not take much more memory when parsed."""
+    content = read_bytes(path, most)
+    brackets = content.count(b"[") + content.count(b"{")
+    if brackets > MOST_BRACKETS:
+        raise EvenhandError(f"Cannot read {path}: it holds {brackets:,} lists and objects, more than are read.")
+    return content
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _is_written_through(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, "it is a folder")
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        raise OSError(errno.EINVAL, "it is a disk" if stat.S_ISBLK(mode) else "it is a socket")
+    return not stat.S_ISREG(mode)
+
+
+def _write_through(temporary: Path, path: Path) -> None:
+    # Without waiting: a pipe that nobody reads would be waited for without end.
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    os.set_blocking(handle, True)
+    with temporary.open("rb") as source, os.fdopen(handle, "wb") as target:
+        shutil.copyfileobj(source, target)
+
+
+def _is_about(error: OSError, temporary: Path) -> bool:
+    """Return whether an error inside the block is about the file that is written, not about something it is made from."""
+    if isinstance(error, ConnectionError | TimeoutError) or error.errno is None or error.errno in _ELSEWHERE:
+        return False
+    # Writing names no file; opening names one. Errors of TLS and of names in the network have numbers of their own.
+    named = error.filename is None or os.fspath(error.filename) == os.fspath(temporary)
+    return named and type(error).__module__ == "builtins"
 
 
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _cannot_write(path: Path, error: OSError) -> EvenhandError:
-    return EvenhandError(f"Cannot write {path}: {error.strerror or error}; free some space or choose another folder.")

@@ -1,14 +1,11 @@
 """Splits that protect rare classes: every class is trained on and tested on, and no group stands on two sides."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
 from evenhand.core.text import some
 from evenhand.data.imbalance import Imbalance, class_order, subset
@@ -134,30 +131,6 @@ def drop_small_classes(table: SampleTable) -> SampleTable:
         class_names=tuple(table.class_names[k] for k in kept),
         note=f"Left out as too small: {some([table.class_names[k] for k in small])}.",
     )
-
-
-def write_splits(path: Path | str, table: SampleTable, splits: Splits) -> None:
-    """Write the sample ids of each split to a JSON file."""
-    named = {name: table.ids[getattr(splits, name)].tolist() for name in ("train", "val", "test")}
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps({"source": table.name, **named}, ensure_ascii=False, indent=0) + "\n")
-
-
-def read_splits(path: Path | str, table: SampleTable) -> Splits:
-    """Read back what `write_splits` wrote, for a table that holds all of its samples."""
-    try:
-        named = json.loads(Path(path).read_text())
-        ids = {name: [str(each) for each in named[name]] for name in ("train", "val", "test")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EvenhandError(f"Cannot read the splits in {path}: {error}.") from error
-    where = {name: row for row, name in enumerate(table.ids.tolist())}
-    lost = [name for names in ids.values() for name in names if name not in where]
-    if lost:
-        raise EvenhandError(f"{path} names samples that {table.name} does not have: {some(lost)}.")
-    train, val, test = (np.array([where[each] for each in names], np.int64) for names in ids.values())
-    # As `make_splits` counts: what was cut for validation belonged to training, a validation set of the source did not.
-    own_val = table.splits is not None and (table.splits == "val").any()
-    return Splits(train, val, test, table.counts(train if own_val else np.concatenate([train, val])))
 
 
 def _cut(table: SampleTable, rows: Rows, targets: NDArray[np.int64], name: str, seed: int) -> tuple[Rows, Rows]:

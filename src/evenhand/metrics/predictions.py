@@ -1,10 +1,6 @@
 """Predictions: what a model said about every test image, in one file; all judging starts from it."""
 
-import io
-import textwrap
-import zipfile
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from evenhand.core.arrays import read_arrays, write_arrays
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
 from evenhand.core.text import some
 
 KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
@@ -127,16 +123,14 @@ class Predictions:
             >>> load_predictions(path).class_names
             ('Löwe', '猫')
         """
-        # An open file, because numpy adds .npz to a name without it and the temporary name has none.
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(
-                file,
-                logits=self.logits,
-                targets=self.targets,
-                ids=self.ids,
-                class_names=np.array(self.class_names),
-                train_counts=self.train_counts,
-            )
+        write_arrays(
+            path,
+            logits=self.logits,
+            targets=self.targets,
+            ids=self.ids,
+            class_names=np.array(self.class_names),
+            train_counts=self.train_counts,
+        )
 
 
 def load_predictions(path: Path | str) -> Predictions:
@@ -145,47 +139,12 @@ def load_predictions(path: Path | str) -> Predictions:
     Raises:
         EvenhandError: if there is no such file, or if it is damaged, foreign, or holds arrays that do not fit.
     """
-    path = Path(path)
+    arrays = read_arrays(path, KEYS, "file of predictions", "write it again with `evenhand evaluate`")
     try:
-        if not path.is_file():
-            raise EvenhandError("it is no file." if path.exists() else "there is no such file.")
-        with zipfile.ZipFile(path) as archive:
-            missing = [key for key in KEYS if f"{key}.npy" not in archive.namelist()]
-            if missing:
-                raise EvenhandError(f"it lacks {some(missing)}, so it is no file of predictions.")
-            arrays = {key: _read_array(archive, key) for key in KEYS}
         names = tuple(np.atleast_1d(arrays.pop("class_names")).tolist())
         return Predictions(**arrays, class_names=names)
     except EvenhandError as error:
         raise EvenhandError(f"Cannot read {path}: {error}") from error
-    except MemoryError as error:
-        raise EvenhandError(f"Cannot read {path}: it does not fit in memory.") from error
-    # Damaged archives fail in many ways (BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError,
-    # EOFError, ...), so nothing narrower is safe.
-    except Exception as error:
-        reason = textwrap.shorten(str(error), 120).rstrip(".") or type(error).__name__
-        raise EvenhandError(
-            f"Cannot read {path}: it is damaged or no file of predictions ({reason}); write it again with "
-            "`evenhand evaluate`."
-        ) from error
-
-
-def _read_array(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
-    content = archive.read(f"{key}.npy")  # all of it, so its checksum has been compared before anything is parsed
-    file = io.BytesIO(content)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.hasobject:
-        raise EvenhandError(
-            f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
-        )
-    # numpy would reserve whatever memory the shape asks for.
-    if prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise EvenhandError(f"its array {key!r} is not as long as its shape {shape} says.")
-    file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
 
 
 def _is_array(array: object, kind: type[np.generic], ndim: int) -> bool:

@@ -11,11 +11,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
+from evenhand.core.files import write_text
 from evenhand.data.imbalance import Imbalance
 from evenhand.runs.frozen import with_frozen
+from evenhand.runs.safe_yaml import MOST_DEPTH, Unreadable, parse_yaml, read_yaml
 
 RECIPES = ("small", "paper", "road-marking")
+_LARGEST = 2**63 - 1
+_Name = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class _Section(BaseModel):
@@ -25,16 +28,16 @@ class _Section(BaseModel):
 class DataConfig(_Section):
     """Which images, and how they are split and made imbalanced."""
 
-    source: str = "digits"
-    root: str | None = None
-    imbalance: str = "none"
-    class_order: str = "identity"
+    source: _Name = "digits"
+    root: _Name | None = None
+    imbalance: _Name = "none"
+    class_order: _Name = "identity"
     fraction: float = Field(1.0, gt=0, le=1)
     """Of the images that the largest class could keep; the imbalance ratio stays."""
-    image_size: int | None = Field(None, ge=1)
+    image_size: int | None = Field(None, ge=1, le=4096)
     test_fraction: float = Field(0.2, gt=0, lt=1)
     val_fraction: float = Field(0.1, ge=0, lt=1)
-    split_seed: int = Field(0, ge=0)
+    split_seed: int = Field(0, ge=0, le=_LARGEST)
     drop_small: bool = False
     skip_bad: bool = False
 
@@ -47,7 +50,7 @@ class DataConfig(_Section):
 class ModelConfig(_Section):
     """Which network."""
 
-    name: str = "resnet8"
+    name: _Name = "resnet8"
     stem: Literal["auto", "small", "imagenet"] = "auto"
     pretrained: bool = False
 
@@ -55,9 +58,9 @@ class ModelConfig(_Section):
 class OptimizerConfig(_Section):
     """Stochastic gradient descent."""
 
-    lr: float = Field(0.1, gt=0)
+    lr: float = Field(0.1, gt=0, le=1e4)
     momentum: float = Field(0.9, ge=0, lt=1)
-    weight_decay: float = Field(5e-4, ge=0)
+    weight_decay: float = Field(5e-4, ge=0, le=100)
     nesterov: bool = False
 
     @model_validator(mode="after")
@@ -71,9 +74,9 @@ class ScheduleConfig(_Section):
     """How the learning rate moves: a linear warm-up by iteration, then steps at milestones or a cosine to 0."""
 
     kind: Literal["step", "cosine", "constant"] = "step"
-    milestones: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    milestones: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = Field((), max_length=1000)
     factor: float = Field(0.5, gt=0, le=1)
-    warmup_epochs: float = Field(5, ge=0)
+    warmup_epochs: float = Field(5, ge=0, le=100_000)
 
     def lr(self, base: float, iteration: int, batches: int, epochs: int) -> float:
         """Return the learning rate of an iteration, counted from 1, with so many batches an epoch.
@@ -98,7 +101,7 @@ class ScheduleConfig(_Section):
 class AugmentationConfig(_Section):
     """What is done to training images."""
 
-    padding: int | None = Field(None, ge=0)
+    padding: int | None = Field(None, ge=0, le=512)
     """None: 4, but at most an eighth of the image."""
     flip: bool | None = None
     """None: as the data set allows."""
@@ -107,9 +110,9 @@ class AugmentationConfig(_Section):
 class StartConfig(_Section):
     """A second stage: weights to begin with, and which of them are trained."""
 
-    weights: str | None = None
+    weights: _Name | None = None
     """The folder of a finished run (of which the selected weights are taken), or a file of weights; None: none."""
-    sha256: str | None = Field(None, pattern=r"[0-9a-f]{64}")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """Of the weights, filled in when the run begins; a run goes on with no others. It names the run, not the path."""
     load: Literal["all", "body"] = "all"
     """`body`: the last layer begins afresh, as it must where the classes are others."""
@@ -120,13 +123,13 @@ class StartConfig(_Section):
 class ComputeConfig(_Section):
     """On what, and how exactly. Nothing here should change what a run means."""
 
-    accelerator: str = "auto"
-    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    nodes: int = Field(1, ge=1)
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
+    devices: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    nodes: int = Field(1, ge=1, le=1024)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     compile: bool = False
     sync_batchnorm: bool = False
-    workers: int = Field(0, ge=0)
+    workers: int = Field(0, ge=0, le=256)
     tensorboard: bool = False
 
 
@@ -135,16 +138,16 @@ class Config(_Section):
 
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
-    objective: str = "cce"
-    epochs: int = Field(30, ge=1)
-    batch_size: int = Field(64, ge=1)
+    objective: _Name = "cce"
+    epochs: int = Field(30, ge=1, le=100_000)
+    batch_size: int = Field(64, ge=1, le=100_000)
     select: Literal["best", "last"] = "best"
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     start: StartConfig = StartConfig()
     compute: ComputeConfig = ComputeConfig()
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=_LARGEST)
     track_test: bool = False
 
     @model_validator(mode="after")
@@ -179,20 +182,22 @@ def make_config(
         >>> config.optimizer.lr, config.epochs, config.data.imbalance
         (0.05, 200, 'exp:100')
     """
-    merged = yaml.safe_load(read_recipe(recipe))
+    merged = parse_yaml(read_recipe(recipe))
     if config is not None:
-        merged = _merge(merged, _read_yaml(Path(config)))
+        merged = _merge(merged, read_yaml(Path(config)))
     for name, value in flags.items():
         if value is not None:
             merged = _merge(merged, _nested(name.split("__"), value))
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise EvenhandError(f"A setting is KEY=VALUE, such as optimizer.lr=0.05, got {setting!r}.")
+            raise EvenhandError(f"A setting is KEY=VALUE, such as optimizer.lr=0.05, got {_shown(setting)}.")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            value = parse_yaml(text)
+        except Unreadable:
             value = text
+        except EvenhandError as error:
+            raise EvenhandError(f"Cannot read the value of {key.strip()!r}: {error}") from error
         merged = _merge(merged, _nested(key.strip().split("."), value))
     return validate(merged)
 
@@ -207,12 +212,12 @@ def validate(content: Mapping[str, Any]) -> Config:
         known = _known_keys(Config)
         if first["type"] == "extra_forbidden":
             raise EvenhandError(
-                f"Unknown setting {'.'.join(parts)!r}; the nearest known one is {_nearest(parts, known)!r}."
+                f"Unknown setting {_shown('.'.join(parts))}; the nearest known one is {_nearest(parts, known)!r}."
             ) from None
         while ".".join(parts) not in known and len(parts) > 1:
             parts.pop()  # which item of a list it was, or which of the types that are allowed
         reason = first["msg"][:1].lower() + first["msg"][1:]
-        raise EvenhandError(f"{'.'.join(parts)} cannot be {first['input']!r}: {reason.rstrip('.')}.") from None
+        raise EvenhandError(f"{'.'.join(parts)} cannot be {_shown(first['input'])}: {reason.rstrip('.')}.") from None
 
 
 def read_recipe(name: str) -> str:
@@ -225,29 +230,23 @@ def read_recipe(name: str) -> str:
 def save_config(config: Config, path: Path, command: str = "") -> None:
     """Write the whole config as YAML, with the command that made it on top."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    command = " ".join(command.splitlines())  # a line break would end the comment
-    with replacing(path) as temporary:
-        temporary.write_text((f"# {command}\n" if command else "") + text, encoding="utf-8")
+    # A line break would end the comment, and YAML takes no control characters even there.
+    command = "".join(character if character.isprintable() else " " for character in command)
+    write_text(path, (f"# {command}\n" if command else "") + text)
 
 
 def load_config(path: Path) -> Config:
     """Read what `save_config` wrote."""
-    content = _read_yaml(path)
+    content = read_yaml(path)
     try:
         return validate(with_frozen(content))
     except EvenhandError as error:
         raise EvenhandError(f"Cannot use the config {path}: {error}") from error
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        raise EvenhandError(f"Cannot read the config {path}: {reason}.") from error
-    if not isinstance(content, dict):
-        raise EvenhandError(f"Cannot read the config {path}: expected KEY: VALUE lines, got {type(content).__name__}.")
-    return content
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,7 +258,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _nested(keys: list[str], value: Any) -> dict[str, Any]:
-    for key in reversed(keys):
+    for key in reversed(keys[:MOST_DEPTH]):  # the first few tell already that there is no such setting
         value = {key: value}
     return dict(value)
 
@@ -268,7 +267,7 @@ def _nearest(parts: list[str], known: Iterable[str]) -> str:
     """Return the known key most like this one, as a whole and by its last part: `lr` is meant as `optimizer.lr`."""
 
     def likeness(key: str) -> float:
-        pairs = ((".".join(parts), key), (parts[-1], key.rpartition(".")[2]))
+        pairs = ((".".join(parts)[:100], key), (parts[-1][:100], key.rpartition(".")[2]))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
     return max(known, key=likeness)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
+from evenhand.core.arrays import refuse_bomb
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.data.batches import Preprocessing
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import replace_head
+from evenhand.runs.checksums import check, replacing_checked
+from evenhand.runs.config import Config
+from evenhand.runs.content import check_history
+
+
+LARGEST_SIZE = 4096
+"""Pixels, as in the config."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ def save_weights(path: Path, model: nn.Module, card: Card) -> None:
     """Write weights and their card."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     content = save(tensors, metadata={"evenhand": json.dumps(asdict(card), ensure_ascii=False)})
-    with replacing(path) as temporary:
+    with replacing_checked(path) as temporary:
         temporary.write_bytes(content)  # save_file would hide that a disk is full behind an error of its own
 
 
@@ -58,23 +66,37 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
     """Read weights and their card; a damaged or foreign file is named in one sentence."""
     if not path.is_file():
         raise EvenhandError(f"There are no weights in {path}; has the run finished an epoch?")
+    check(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if "evenhand" not in metadata:
                 raise ValueError("they carry no class names and no normalisation")
-            content = json.loads(metadata["evenhand"])
+            card = _read_card(metadata["evenhand"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        preprocessing = content.pop("preprocessing", None) or content.pop("view")  # as it was called at first
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in preprocessing.items()
-        }
-        card = Card(
-            **{**content, "class_names": tuple(content["class_names"]), "preprocessing": Preprocessing(**fields)}
-        )
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {_short(error)}.") from error
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {reason(error)}.") from error
     return tensors, card
+
+
+def _read_card(text: str) -> Card:
+    content = json.loads(text)
+    fields = content.pop("preprocessing", None) or content.pop("view")  # as it was called at first
+    own = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    card = Card(**{**content, "class_names": tuple(content["class_names"]), "preprocessing": Preprocessing(**own)})
+    seen = card.preprocessing
+    texts = (card.model, card.stem, *card.class_names)
+    sizes = (card.image_size, seen.crop_size)
+    numbers = (*seen.mean, *seen.std)
+    if not all(isinstance(each, str) for each in texts) or len(set(card.class_names)) != len(card.class_names) >= 2:
+        raise ValueError("the names on their card are no texts, or come twice")
+    if not all(type(each) is int and 1 <= each <= LARGEST_SIZE for each in sizes) or card.channels not in (1, 3):
+        raise ValueError(f"the sizes on their card are {sizes} with {card.channels!r} channels")
+    if seen.crop_size > card.image_size or not all(isinstance(each, int | float) for each in numbers):
+        raise ValueError("the preprocessing on their card is none")
+    if len(seen.mean) != card.channels or len(seen.std) != card.channels or not min(seen.std) > 0:
+        raise ValueError("the normalisation on their card is none")
+    return card
 
 
 def load_classifier(path: Path) -> tuple[Classifier, Card]:
@@ -84,7 +106,7 @@ def load_classifier(path: Path) -> tuple[Classifier, Card]:
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise EvenhandError(f"The weights in {path} do not fit {card.model}: {_short(error)}.") from error
+        raise EvenhandError(f"The weights in {path} do not fit {card.model}: {reason(error)}.") from error
     return model, card
 
 
@@ -92,23 +114,62 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write the state between two epochs, all of it or nothing."""
     content = io.BytesIO()
     torch.save(state, content)
-    with replacing(path) as temporary:
+    with replacing_checked(path) as temporary:
         temporary.write_bytes(content.getbuffer())  # to a file, torch.save would hide that the disk is full
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    """Read a state; nothing in the file is executed."""
+def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
+    """Read a state; nothing in the file is executed.
+
+    Args:
+        path: the file.
+        config: of the run that is to go on from it; None: it is only looked at.
+
+    Raises:
+        EvenhandError: there is none, it is damaged, or it is not one of this config.
+    """
     if not path.is_file():
         raise EvenhandError(f"There is nothing to resume in {path.parent.parent}: it has finished no epoch.")
+    check(path)
     try:
+        with zipfile.ZipFile(path) as archive:
+            refuse_bomb(archive.infolist(), path.stat().st_size)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         missing = {"epoch", "model", "optimizers", "rng", "history", "best"} - set(state)
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        _check_state(state)
     except Exception as error:  # a damaged file makes the unpickler raise nearly anything
-        raise EvenhandError(f"The state in {path} is damaged: {_short(error)}; start the run anew.") from error
+        raise EvenhandError(f"The state in {path} is damaged: {reason(error)}; start the run anew.") from error
+    if config is not None:
+        _refuse_other(path, state, config)
     return state
 
 
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
+def what_state_fixes(config: Config) -> dict[str, Any]:
+    """Return the settings that may not change while a run goes on; others say on what and from where it does."""
+    elsewhere = {"compute": True, "track_test": True, "data": {"root"}, "start": {"weights"}}
+    return config.model_dump(mode="json", exclude=elsewhere)
+
+
+def _check_state(state: dict[str, Any]) -> None:
+    epoch, history, best = state["epoch"], state["history"], state["best"]
+    if type(epoch) is not int or epoch < 1:
+        raise ValueError(f"its epoch is {epoch!r}")
+    check_history(history)
+    if len(history) != epoch:
+        raise ValueError(f"it is of epoch {epoch}, but its history has {len(history)}")
+    for name in ("balanced_accuracy", "accuracy"):
+        if name in best and not (0 <= best[name] <= 1 and 1 <= best[f"{name}_epoch"] <= epoch):
+            raise ValueError(f"its best {name} is {best[name]!r}")
+
+
+def _refuse_other(path: Path, state: dict[str, Any], config: Config) -> None:
+    if state["epoch"] > config.epochs:
+        seen = f"it is of epoch {state['epoch']}, but the config asks for {config.epochs}"
+        raise EvenhandError(f"The state in {path} does not fit its config: {seen}; start the run anew.")
+    now = what_state_fixes(config)
+    for name, value in state.get("config", {}).items():  # runs of the first version kept none
+        if name in now and value != now[name]:
+            seen = f"{name} was {value!r} and is {now[name]!r}"
+            raise EvenhandError(f"The state in {path} does not fit its config: {seen}; start the run anew.")

@@ -1,7 +1,6 @@
 """Judging a finished run again: on its own test set, or on images of another source."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,17 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
 from evenhand.core.text import some
 from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels, SampleTable
-from evenhand.metrics.predictions import Predictions, load_predictions
+from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
-from evenhand.runs.history import read_history
+from evenhand.runs.content import EpochRow, SplitIds, Summary
+from evenhand.runs.folder import Run
 from evenhand.training.inference import TrainedModel, load, with_channels
-from evenhand.training.run import RunFolder, start_fabric
+from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
 
 BATCH_SIZE = 512
@@ -35,7 +34,7 @@ class Evaluation:
 
     predictions: Predictions
     summary: dict[str, Any]
-    """As in `summary.json`."""
+    """As :class:`evenhand.runs.content.Summary` reads it."""
     remarks: tuple[str, ...] = ()
     """Sentences the user should see beside the numbers."""
 
@@ -52,11 +51,11 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     Raises:
         EvenhandError: the run is not finished, or its test images are not at hand.
     """
-    folder = RunFolder(Path(run))
+    folder = Run(Path(run))
     model, config = _load(folder)
-    named = read_splits(folder)
+    named = folder.splits
     table = load_source(config.data.source, data_root=data_root or config.data.root)
-    test, before = _rows_of(table, named["test"], folder), _summary_on_disk(folder)
+    test, before = _rows_of(table, named.test, folder), _summary_on_disk(folder)
     counts = _counts_on_disk(folder)
     if counts is None:
         counts = _count_again(model, table, named, folder)
@@ -65,29 +64,21 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     if before is None:
         return Evaluation(predictions, {**_heading(folder, config), **judged})
     remarks: tuple[str, ...] = ()
-    if abs(before["balanced_accuracy"] - judged["balanced_accuracy"]) > 1e-9:
-        seen = f"{before['balanced_accuracy']:.2%}, now it is {judged['balanced_accuracy']:.2%}"
-        remarks = (f"In the run's summary.json, which is left as it is, balanced accuracy is {seen}.",)
-    return Evaluation(predictions, {**before, **judged}, remarks)
+    if abs(before.balanced_accuracy - judged["balanced_accuracy"]) > 1e-9:
+        seen = f"{before.balanced_accuracy:.2%}, now it is {judged['balanced_accuracy']:.2%}"
+        remarks = (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
+    return Evaluation(predictions, {**before.model_dump(mode="json"), **judged}, remarks)
 
 
 def keep_missing(run: Path | str, judgement: Evaluation) -> list[Path]:
-    """Write a run's `predictions.npz` and `summary.json` where missing or damaged; return what was written."""
-    folder = RunFolder(Path(run))
+    """Write a run's predictions and summary where missing or damaged; return what was written."""
+    folder = Run(Path(run))
     written = []
     if _counts_on_disk(folder) is None:
-        judgement.predictions.save(folder.path / "predictions.npz")
-        written.append(folder.path / "predictions.npz")
+        written.append(folder.write_predictions(judgement.predictions))
     if _summary_on_disk(folder) is None:
-        write_summary(folder.path / "summary.json", judgement.summary)
-        written.append(folder.path / "summary.json")
+        written.append(folder.write_summary(judgement.summary))
     return written
-
-
-def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write a summary as JSON."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False) + "\n", "utf-8")
 
 
 def evaluate_on(
@@ -106,9 +97,9 @@ def evaluate_on(
         EvenhandError: the run is not finished, the source has classes that the model does not know, or its images
             cannot be read.
     """
-    folder = RunFolder(Path(run))
+    folder = Run(Path(run))
     model, config = _load(folder)
-    counts = load_predictions(folder.path / "predictions.npz").train_counts
+    counts = folder.predictions.train_counts
     table = load_source(source, data_root=data_root)
     rows = np.arange(len(table)) if table.splits is None else table.rows("test")
     predictions, bad = _predict(model, config, table, rows, counts, skip_bad=skip_bad)
@@ -128,10 +119,10 @@ def evaluate_on(
     return Evaluation(predictions, summary, _seen_in_training(folder, table, predictions))
 
 
-def _load(folder: RunFolder) -> tuple[TrainedModel, Config]:
+def _load(folder: Run) -> tuple[TrainedModel, Config]:
     if folder.path.is_file():
         raise EvenhandError(f"{folder.path} is a file; give the folder of a run.")
-    return load(folder.path), folder.config()
+    return load(folder.path), folder.config
 
 
 def _predict(
@@ -185,19 +176,7 @@ def _autocast(config: Config) -> Callable[[], AbstractContextManager[Any]]:
     return start_fabric(config.model_copy(update={"compute": compute})).autocast
 
 
-def read_splits(folder: RunFolder) -> dict[str, list[str]]:
-    """Return the ids of a run's `train`, `val` and `test` images, and the name of its `source`, alone in a list."""
-    path = folder.path / "splits.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        ids = {name: [str(each) for each in content[name]] for name in ("train", "val", "test")}
-        return {"source": [str(content["source"])], **ids}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise EvenhandError(f"Cannot read the splits in {path}: {reason}.") from error
-
-
-def _rows_of(table: SampleTable, ids: list[str], folder: RunFolder) -> NDArray[np.int64]:
+def _rows_of(table: SampleTable, ids: Sequence[str], folder: Run) -> NDArray[np.int64]:
     where = {name: row for row, name in enumerate(table.ids.tolist())}
     lost = [name for name in ids if name not in where]
     if lost:
@@ -207,34 +186,31 @@ def _rows_of(table: SampleTable, ids: list[str], folder: RunFolder) -> NDArray[n
     return np.array([where[name] for name in ids], np.int64)
 
 
-def _counts_on_disk(folder: RunFolder) -> NDArray[np.int64] | None:
+def _counts_on_disk(folder: Run) -> NDArray[np.int64] | None:
     try:
-        return load_predictions(folder.path / "predictions.npz").train_counts
+        return folder.predictions.train_counts
     except EvenhandError:
         return None
 
 
-def _summary_on_disk(folder: RunFolder) -> dict[str, Any] | None:
+def _summary_on_disk(folder: Run) -> Summary | None:
     try:
-        summary = folder.summary()
-        return summary if isinstance(summary["balanced_accuracy"], float) else None
-    except (EvenhandError, OSError, ValueError, KeyError, TypeError):
+        return folder.summary
+    except EvenhandError:
         return None
 
 
-def _count_again(
-    model: TrainedModel, table: SampleTable, named: dict[str, list[str]], folder: RunFolder
-) -> NDArray[np.int64]:
+def _count_again(model: TrainedModel, table: SampleTable, named: SplitIds, folder: Run) -> NDArray[np.int64]:
     """Count training images as the run did: with validation, unless the source itself fixes that."""
     own = table.splits is not None and bool((table.splits == "val").any())
-    rows = _rows_of(table, named["train"] + ([] if own else named["val"]), folder)
+    rows = _rows_of(table, named.train + (() if own else named.val), folder)
     number = {name: k for k, name in enumerate(model.class_names)}
     return np.bincount([number[table.class_names[k]] for k in table.labels[rows]], minlength=len(number))
 
 
-def _heading(folder: RunFolder, config: Config) -> dict[str, Any]:
+def _heading(folder: Run, config: Config) -> dict[str, Any]:
     """Say again what the run was, as training does at its end."""
-    prepared, history = prepare(config), read_history(folder.path / "history.csv")
+    prepared, history = prepare(config), folder.history
     return {
         "source": prepared.table.name,
         "imbalance": config.data.imbalance,
@@ -248,7 +224,7 @@ def _heading(folder: RunFolder, config: Config) -> dict[str, Any]:
     }
 
 
-def _selected(config: Config, history: list[dict[str, float]]) -> dict[str, float]:
+def _selected(config: Config, history: list[EpochRow]) -> dict[str, float]:
     if config.select == "last":
         return {"epoch": len(history)}
     best, by_accuracy = (max(history, key=lambda row: row[key]) for key in ("val_balanced_accuracy", "val_accuracy"))
@@ -259,15 +235,15 @@ def _selected(config: Config, history: list[dict[str, float]]) -> dict[str, floa
     }
 
 
-def _seen_in_training(folder: RunFolder, table: SampleTable, predictions: Predictions) -> tuple[str, ...]:
+def _seen_in_training(folder: Run, table: SampleTable, predictions: Predictions) -> tuple[str, ...]:
     """Warn where a source holds images that the run was trained on, which flatters the model."""
     try:
-        named = read_splits(folder)
+        named = folder.splits
     except EvenhandError:
         return ()
-    if named["source"] != [table.name]:
+    if named.source != table.name:
         return ()
-    seen = np.isin(predictions.ids, named["train"] + named["val"]).sum()
+    seen = np.isin(predictions.ids, named.train + named.val).sum()
     if not seen:
         return ()
     return (

@@ -21,9 +21,8 @@ from evenhand.core.seeds import stream
 from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
-from evenhand.training.evaluation import read_splits
+from evenhand.runs.folder import Run
 from evenhand.training.inference import TrainedModel, load, with_channels
-from evenhand.training.run import RunFolder
 
 MOST_DIFFERENT = 1e-3
 """Logits of torch and of ONNX may differ by this much."""
@@ -152,10 +151,10 @@ def _compare(
 def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | None, bool]:
     """Return pixels, uint8 (N, C, S, S), and their classes: a few test images of each class if the run has its data."""
     with contextlib.suppress(EvenhandError):
-        folder = RunFolder(Path(run))
-        config, named = folder.config(), read_splits(folder)
+        folder = Run(Path(run))
+        config, named = folder.config, folder.splits
         table = load_source(config.data.source, data_root=config.data.root, download=False)
-        test = np.flatnonzero(np.isin(table.ids, named["test"]))
+        test = np.flatnonzero(np.isin(table.ids, named.test))
         labels = table.labels[test]
         rows = np.concatenate([test[labels == k][:A_CLASS] for k in np.unique(labels)])
         pixels = table.pixels

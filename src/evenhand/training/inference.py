@@ -18,7 +18,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.decode import BadImage, read_image, resize_array
 from evenhand.data.reading import read_ahead
 from evenhand.models.classifier import Classifier
-from evenhand.runs.config import load_config
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import Card, load_classifier
 
 Item: TypeAlias = Path | str | NDArray[np.uint8]
@@ -167,7 +167,7 @@ def load(run: os.PathLike[str] | str, *, device: torch.device | str | None = Non
 
     Args:
         run: the folder of a finished run, of which the weights are taken that the run selected (best on validation,
-            or last); or a file of weights, such as `runs/photos/weights/best.safetensors`, which needs nothing else.
+            or last); or a file of weights in such a folder, which needs nothing else.
         device: where to compute; None: on a GPU with CUDA if there is one, else on the CPU.
 
     Raises:
@@ -202,15 +202,7 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
         return folder
     if not folder.is_dir():
         raise EvenhandError(f"There is no run {folder}; give the folder that evenhand train made.")
-    # RunFolder would say the same, but with it come the trainer and Fabric, which take seconds to import.
-    if not (folder / "config.yaml").is_file():
-        raise EvenhandError(f"{folder} is no run: it has no config.yaml.")
-    config, weights = load_config(folder / "config.yaml"), folder / "weights"
-    if not (weights / "last.safetensors").is_file():  # written when the last epoch is done
-        begun = weights / "best.safetensors"
-        instead = f", or give {begun} to use the best epoch so far" if begun.is_file() else ""
-        raise EvenhandError(f"{folder} is not finished; continue it with evenhand train --resume {folder}{instead}.")
-    return weights / f"{config.select}.safetensors"
+    return Run(folder).weights
 
 
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:

@@ -1,13 +1,11 @@
-"""A run as a folder: made once, never overwritten, continued where it stopped, and judged at its end."""
+"""Training into a folder: made once, never overwritten, continued where it stopped, and judged at its end."""
 
 import hashlib
-import json
 import logging
 import os
 import platform
 import subprocess
 import time
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,15 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
 from evenhand.core.processor import announces_amx, has_tiles
 from evenhand.core.seeds import stream
-from evenhand.data.splits import read_splits, write_splits
+from evenhand.data.table import Split
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.models.build import known_model
-from evenhand.runs.config import Config, load_config, save_config
+from evenhand.runs.config import Config
+from evenhand.runs.content import Features, SplitIds, Thumbnails
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.objectives import canonical_objective
 from evenhand.training.setup import Prepared, prepare
@@ -37,38 +36,7 @@ MOST_ERRORS, RIGHT_ONES, LARGEST_THUMBNAIL = 200, 5, 96
 PACKAGES = ("evenhand", "torch", "torchvision", "lightning-fabric", "numpy", "pillow")
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """The files of a run."""
-
-    path: Path
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    @property
-    def finished(self) -> bool:
-        """Whether it was judged, which is the last thing a run does."""
-        return (self.path / "summary.json").is_file()
-
-    def config(self) -> Config:
-        """Read its config."""
-        if not (self.path / "config.yaml").is_file():
-            raise EvenhandError(f"{self.path} is no run: it has no config.yaml.")
-        return load_config(self.path / "config.yaml")
-
-    def summary(self) -> dict[str, Any]:
-        """Read its judgement."""
-        if not self.finished:
-            raise EvenhandError(f"{self.path} is not finished; continue it with evenhand train --resume {self.path}.")
-        try:
-            content: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise EvenhandError(f"Cannot read {self.path / 'summary.json'}: {error}.") from error
-        return content
-
-
-def train_run(config: Config, folder: Path | str, *, command: str = "", callback: Callback | None = None) -> RunFolder:
+def train_run(config: Config, folder: Path | str, *, command: str = "", callback: Callback | None = None) -> Run:
     """Train from the beginning into a new folder.
 
     Args:
@@ -80,31 +48,31 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", callback
     Raises:
         EvenhandError: if the folder holds something, the data do not fit, or the loss diverges.
     """
-    run = RunFolder(Path(folder))
+    run = Run(Path(folder))
     _check(config)
-    _refuse_used(run.path)  # before other processes join, so that none takes what the first one writes for another run
+    _refuse_used(run)  # before other processes join, so that none takes what the first one writes for another run
     fabric = start_fabric(config)
     prepared = prepare(config, progress=fabric.is_global_zero)
-    trainer = Trainer(config, run.path, prepared, fabric)
+    trainer = Trainer(config, run, prepared, fabric)
     if fabric.is_global_zero:
-        save_config(config, run.path / "config.yaml", command)
+        run.write_config(config, command)
     return _finish(run, trainer, 0, callback or Callback())
 
 
-def resume_run(folder: Path | str, *, callback: Callback | None = None) -> RunFolder:
+def resume_run(folder: Path | str, *, callback: Callback | None = None) -> Run:
     """Continue a run after its last finished epoch; a finished run is left as it is."""
-    run = RunFolder(Path(folder))
-    config = run.config()
+    run = Run(Path(folder))
+    config = run.config
     if run.finished:
         return run
     fabric = start_fabric(config)
-    trainer = Trainer(config, run.path, prepare(config, progress=fabric.is_global_zero), fabric)
+    trainer = Trainer(config, run, prepare(config, progress=fabric.is_global_zero), fabric)
     if fabric.is_global_zero:
         for left_over in run.path.rglob(".*.part"):  # of a process that was killed while it wrote
             left_over.unlink(missing_ok=True)
     start = 0
-    if (run.path / "state" / "state.pt").is_file():
-        _refuse_changed(run.path / "splits.json", trainer.prepared)
+    if run.can_resume:
+        _refuse_changed(run, trainer.prepared)
         start = trainer.resume()
     return _finish(run, trainer, start, callback or Callback())
 
@@ -117,55 +85,62 @@ def _check(config: Config) -> None:
         require_tensorboard()
 
 
-def _refuse_used(path: Path) -> None:
+def _refuse_used(run: Run) -> None:
+    path = run.path
     try:
         used = path.exists() and (not path.is_dir() or any(path.iterdir()))
     except OSError as error:
         raise EvenhandError(f"Cannot look into {path}: {error.strerror}; choose another folder with --out.") from error
-    if used and (path / "config.yaml").is_file():
+    if used and run.begun:
         raise EvenhandError(f"{path} holds a run; continue it with --resume {path}, or choose another with --out.")
     if used:
         raise EvenhandError(f"{path} exists and is no empty folder; choose another with --out.")
 
 
-def _refuse_changed(path: Path, prepared: Prepared) -> None:
+def _refuse_changed(run: Run, prepared: Prepared) -> None:
     """Refuse to go on with other images: what was trained on could come to stand in the test set."""
-    before, now = read_splits(path, prepared.table), prepared.splits
-    if not all(np.array_equal(getattr(before, name), getattr(now, name)) for name in ("train", "val", "test")):
-        raise EvenhandError(f"{prepared.table.name} has changed since {path.parent} began; start the run anew.")
+    if run.splits.fingerprint != split_ids(prepared).fingerprint:
+        raise EvenhandError(f"{prepared.table.name} has changed since {run.path} began; start the run anew.")
 
 
-def _finish(run: RunFolder, trainer: Trainer, start: int, callback: Callback) -> RunFolder:
+def split_ids(prepared: Prepared) -> SplitIds:
+    """Return the ids of the images of each split."""
+    ids, splits = prepared.table.ids, prepared.splits
+    train, val, test = (tuple(ids[rows].tolist()) for rows in (splits.train, splits.val, splits.test))
+    return SplitIds(source=prepared.table.name, train=train, val=val, test=test)
+
+
+def _finish(run: Run, trainer: Trainer, start: int, callback: Callback) -> Run:
     if trainer.fabric.is_global_zero and not start:  # a run that was killed early may lack these
-        _write_json(run.path / "environment.json", _environment(trainer.fabric, trainer.config))
-        write_splits(run.path / "splits.json", trainer.prepared.table, trainer.prepared.splits)
+        run.write_environment(_environment(trainer.fabric, trainer.config))
+        run.write_splits(split_ids(trainer.prepared))
     trainer.fabric.barrier()
     trainer.train(start, callback)
     judge(run, trainer)
     return run
 
 
-def judge(run: RunFolder, trainer: Trainer) -> None:
-    """Load the selected weights, predict the test set, and write everything that later stages read."""
+def judge(run: Run, trainer: Trainer) -> None:
+    """Load the selected weights, predict validation and test, and write everything that later stages read."""
     config, prepared, fabric = trainer.config, trainer.prepared, trainer.fabric
-    chosen = "last" if config.select == "last" else "best"
-    tensors, _ = load_weights(run.path / "weights" / f"{chosen}.safetensors")
+    tensors, _ = load_weights(run.selected_weights)
     try:
         bare(trainer.model).load_state_dict(tensors)
     except RuntimeError as error:
-        raise EvenhandError(f"The {chosen} weights in {run.path} are not those of its {config.model.name}.") from error
-    batches = prepared.batches("test", 512, **trainer.serving())
-    logits, targets, features = trainer.predict(batches)
+        raise EvenhandError(
+            f"The {config.select} weights in {run.path} are not those of its {config.model.name}."
+        ) from error
+    validation = _predict(trainer, "val")[0] if len(prepared.splits.val) else None
+    predictions, features = _predict(trainer, "test")
     if fabric.is_global_zero:
-        table, rows = prepared.table, prepared.splits.test
-        predictions = Predictions(logits, targets, table.ids[rows], table.class_names, prepared.splits.counts)
-        predictions.save(run.path / "predictions.npz")
-        some = np.sort(stream(config.seed, "features").permutation(len(rows))[:MOST_FEATURES])
-        with replacing(run.path / "features.npz") as temporary, temporary.open("wb") as file:
-            np.savez(file, features=features[some], targets=targets[some], ids=table.ids[rows[some]])
-        _write_thumbnails(run.path / "thumbnails.npz", prepared, predictions)
+        if validation is not None:
+            run.write_validation_predictions(validation)
+        run.write_predictions(predictions)
+        some = np.sort(stream(config.seed, "features").permutation(len(features))[:MOST_FEATURES])
+        run.write_features(Features(features[some], predictions.targets[some], predictions.ids[some]))
+        run.write_thumbnails(_thumbnails(prepared, predictions))
         summary = {
-            "source": table.name,
+            "source": prepared.table.name,
             "imbalance": config.data.imbalance,
             "objective": config.objective,
             "model": config.model.name,
@@ -176,8 +151,16 @@ def judge(run: RunFolder, trainer: Trainer) -> None:
             "notes": list(prepared.notes),
             **summarise(predictions, seed=config.seed),
         }
-        _write_json(run.path / "summary.json", summary)
+        run.write_summary(summary)
     fabric.barrier()
+
+
+def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.float16]]:
+    """Return what the network says about the images of a split, and its last features."""
+    prepared = trainer.prepared
+    logits, targets, features = trainer.predict(prepared.batches(split, 512, **trainer.serving()))
+    ids = prepared.table.ids[getattr(prepared.splits, split)]
+    return Predictions(logits, targets, ids, prepared.table.class_names, prepared.splits.counts), features
 
 
 def _selected(trainer: Trainer) -> dict[str, float]:
@@ -286,8 +269,8 @@ def code_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _write_thumbnails(path: Path, prepared: Prepared, predictions: Predictions) -> None:
-    """Keep small pictures of the most confident errors and of a few right ones of each class."""
+def _thumbnails(prepared: Prepared, predictions: Predictions) -> Thumbnails:
+    """Return small pictures of the most confident errors and of a few right ones of each class."""
     predicted = predictions.predicted()
     confidence = np.exp(predictions.log_probabilities().max(1))
     wrong = np.flatnonzero(predicted != predictions.targets)
@@ -305,11 +288,5 @@ def _write_thumbnails(path: Path, prepared: Prepared, predictions: Predictions) 
         top, left = (height - size) // 2, (width - size) // 2
         step = -(-size // LARGEST_THUMBNAIL)
         pictures.append(picture[top : top + size : step, left : left + size : step])
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        images = np.stack(pictures) if pictures else np.zeros((0, 1, 1, prepared.images.channels), np.uint8)
-        np.savez(file, images=images, index=shown, ids=predictions.ids[shown])
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n", "utf-8")
+    images = np.stack(pictures) if pictures else np.zeros((0, 1, 1, prepared.images.channels), np.uint8)
+    return Thumbnails(images, shown, predictions.ids[shown])

@@ -14,16 +14,16 @@ def require_tensorboard() -> None:
 
 
 class Board:
-    """Writes each epoch into the folder `tensorboard` of a run, beside `history.csv`.
+    """Writes each epoch of a run for TensorBoard.
 
     Args:
-        folder: of the run.
+        folder: where to.
     """
 
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        self._writer = SummaryWriter(str(folder))
 
     def write(self, row: dict[str, float]) -> None:
         """Write an epoch; it can be seen at once."""

@@ -3,7 +3,6 @@
 import math
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,15 @@ from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import replace_head
 from evenhand.runs.config import Config
-from evenhand.runs.history import write_history
-from evenhand.training.checkpoint import Card, load_state, save_state, save_weights
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
+from evenhand.training.checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
 from evenhand.training.objectives import Objective, build_objective
 from evenhand.training.setup import Prepared
 from evenhand.training.tensorboard import Board
 
 CHECK_EVERY = 50
 """Steps between two looks at the losses, which stay on the device until then."""
-
-EpochRow = dict[str, float]
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -58,7 +56,7 @@ class Trainer:
     """A run in memory: network, optimizers, and how far it is."""
 
     config: Config
-    folder: Path
+    run: Run
     prepared: Prepared
     fabric: Fabric
     objective: Objective = field(init=False)
@@ -108,7 +106,7 @@ class Trainer:
 
     def resume(self) -> int:
         """Take up the state on disk; return how many epochs are done."""
-        state = load_state(self.folder / "state" / "state.pt")
+        state = load_state(self.run.state, self.config)
         try:
             self.model.load_state_dict(state["model"])
             for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
@@ -117,7 +115,7 @@ class Trainer:
             if self.fabric.device.type == "cuda":
                 torch.cuda.set_rng_state(state["cuda_rng"], self.fabric.device)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise EvenhandError(f"The state in {self.folder} does not fit its config; start the run anew.") from error
+            raise EvenhandError(f"The state in {self.run.path} does not fit its config; start the run anew.") from error
         self.history, self.best = state["history"], state["best"]
         return int(state["epoch"])
 
@@ -125,7 +123,7 @@ class Trainer:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
         train = prepared.batches("train", config.batch_size, **self.serving())
-        board = Board(self.folder) if config.compute.tensorboard and self.fabric.is_global_zero else None
+        board = Board(self.run.tensorboard) if config.compute.tensorboard and self.fabric.is_global_zero else None
         held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
@@ -146,7 +144,7 @@ class Trainer:
                 board.write(row)
             callback.epoch(row)
         if self.fabric.is_global_zero:
-            save_weights(self.folder / "weights" / "last.safetensors", bare(self.model), self.card)
+            save_weights(self.run.last_weights, bare(self.model), self.card)
         self.fabric.barrier()
 
     def serving(self) -> dict[str, Any]:
@@ -186,7 +184,7 @@ class Trainer:
                 losses.clear()
                 callback.step(epoch + 1, number + 1, total)
             if callback.stopped():
-                raise Interrupted(self.folder)
+                raise Interrupted(self.run.path)
         return mean
 
     def _check(self, losses: list[Tensor], step: int) -> float:
@@ -267,12 +265,13 @@ class Trainer:
             if value is not None and value > self.best.get(metric, -1.0):
                 self.best |= {metric: value, f"{metric}_epoch": row["epoch"]}
                 if metric == "balanced_accuracy" and self.fabric.is_global_zero:
-                    save_weights(self.folder / "weights" / "best.safetensors", bare(self.model), self.card)
+                    save_weights(self.run.best_weights, bare(self.model), self.card)
         if self.fabric.is_global_zero:
-            write_history(self.folder / "history.csv", self.history)
+            self.run.write_history(self.history)
             save_state(
-                self.folder / "state" / "state.pt",
+                self.run.state,
                 {
+                    "config": what_state_fixes(self.config),
                     "epoch": int(row["epoch"]),
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],

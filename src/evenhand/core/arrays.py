@@ -1,0 +1,109 @@
+"""Plain arrays in a `.npz`, of which nothing is unpacked before its declared size is known to be honest."""
+
+import io
+import zipfile
+from collections.abc import Iterable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import replacing
+from evenhand.core.text import some
+
+MOST_UNPACKED = 2**29
+"""Bytes by which arrays may be larger in memory than their file is on disk."""
+
+
+def write_arrays(path: Path | str, **arrays: NDArray[Any]) -> None:
+    """Write plain arrays, whole or not at all; equal arrays give equal bytes."""
+    # An open file, because numpy adds .npz to a name without it and the temporary name has none.
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def read_arrays(
+    path: Path | str, keys: Iterable[str], what: str = "file of arrays", advice: str = ""
+) -> dict[str, NDArray[Any]]:
+    """Read arrays that `numpy.savez` wrote. Other arrays in the file are left alone; pickled ones are never read.
+
+    Args:
+        path: the file.
+        keys: names of the arrays.
+        what: what the file should be, for messages.
+        advice: what to do if it is not, for messages.
+
+    Raises:
+        EvenhandError: there is no such file, it is damaged or foreign, or it would unpack to far more than it holds.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from evenhand.core.arrays import read_arrays, write_arrays
+        >>> path = Path(tempfile.mkdtemp()) / "some.npz"
+        >>> write_arrays(path, counts=np.arange(3), names=np.array(["a", "b", "c"]))
+        >>> read_arrays(path, ["counts"])
+        {'counts': array([0, 1, 2])}
+    """
+    path, keys = Path(path), list(keys)
+    try:
+        if not path.is_file():
+            raise EvenhandError("it is no file." if path.exists() else "there is no such file.")
+        with zipfile.ZipFile(path) as archive:
+            held = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            missing = [key for key in keys if key not in held]
+            if missing:
+                raise EvenhandError(f"it lacks {some(missing)}, so it is no {what}.")
+            refuse_bomb([held[key] for key in keys], path.stat().st_size)
+            return {key: _read_array(archive, held[key], key) for key in keys}
+    except EvenhandError as error:
+        raise EvenhandError(f"Cannot read {path}: {error}") from error
+    except MemoryError as error:
+        raise EvenhandError(f"Cannot read {path}: it does not fit in memory.") from error
+    # Damaged archives fail in many ways (BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError,
+    # EOFError, ...), so nothing narrower is safe.
+    except Exception as error:
+        told = f"it is damaged or no {what} ({reason(error, 120)})"
+        raise EvenhandError(f"Cannot read {path}: {told}{'; ' * bool(advice)}{advice}.") from error
+
+
+def refuse_bomb(members: list[zipfile.ZipInfo], size: int) -> None:
+    """Refuse members of an archive of so many bytes that say themselves that they would unpack to far more."""
+    declared = sum(info.file_size for info in members)
+    if declared > size + MOST_UNPACKED:
+        raise EvenhandError(f"it has {size:,} bytes and would unpack to {declared:,}, so it is no honest file.")
+    # The other methods cannot be unpacked by so many bytes at a time.
+    strange = [
+        info.filename for info in members if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    ]
+    if strange:
+        raise EvenhandError(f"{some(strange)} is not packed as numpy.savez packs it.")
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> NDArray[Any]:
+    with archive.open(info) as member:
+        # As many bytes as were declared and no more; at the last one zipfile compares its checksum.
+        content = member.read(info.file_size)
+    if len(content) != info.file_size:
+        raise EvenhandError(f"its array {key!r} ends too early.")
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise EvenhandError(
+            f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
+        )
+    # numpy would reserve whatever memory the shape asks for.
+    fits = min(shape, default=0) >= 0 and prod(shape) * dtype.itemsize == len(content) - file.tell()
+    if not fits or (dtype.itemsize == 0 and prod(shape)):
+        raise EvenhandError(f"its array {key!r} is not as long as its shape {shape} says.")
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array

@@ -1,0 +1,79 @@
+"""Checksums beside weights, state and predictions, so that silent damage is told."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import read_json, replacing, write_json
+from evenhand.runs.names import CHECKED, CHECKSUMS, FOLDERS
+
+
+@contextmanager
+def replacing_checked(path: Path) -> Iterator[Path]:
+    """Give a temporary file for a file of a run, as `replacing` does, and keep its checksum.
+
+    The new checksum is written down before the file gets its name, and the old one is kept until then: whenever the
+    process is killed, the file that is there has its checksum.
+    """
+    folder, name = _place(path)
+    if name not in CHECKED:
+        with replacing(path) as temporary:
+            yield temporary
+        return
+    with replacing(path) as temporary:
+        yield temporary
+        new, known = _digest(temporary), _known_or_none(folder)
+        write_json(folder / CHECKSUMS, {**known, name: [new, *known.get(name, [])]})
+    write_json(folder / CHECKSUMS, {**known, name: [new]})
+
+
+def check(path: Path) -> None:
+    """Refuse a file of a run that is not as it was written; one without a checksum is taken as it is.
+
+    Raises:
+        EvenhandError: the checksum is another one, or the checksums cannot be read.
+    """
+    folder, name = _place(path)
+    expected = _known(folder).get(name) if (folder / CHECKSUMS).is_file() else None
+    if expected is None:
+        return
+    try:
+        found = _digest(path)
+    except OSError as error:
+        raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
+    if found not in expected:
+        raise EvenhandError(
+            f"{path} is damaged: it is not what was written, as its checksum in {CHECKSUMS} tells; put back a copy."
+        )
+
+
+def _place(path: Path) -> tuple[Path, str]:
+    """Return the folder of the run that a file belongs to, and its name there."""
+    folder = path.parent.parent if path.parent.name in FOLDERS else path.parent
+    return folder, path.relative_to(folder).as_posix()
+
+
+def _known(folder: Path) -> dict[str, list[str]]:
+    path = folder / CHECKSUMS
+    content = read_json(path, 2**16)
+    if not all(isinstance(own, list) and all(isinstance(each, str) for each in own) for own in content.values()):
+        raise EvenhandError(f"Cannot read {path}: expected lists of checksums; remove it to do without.")
+    return content
+
+
+def _known_or_none(folder: Path) -> dict[str, list[str]]:
+    """Return what is known; damaged checksums are begun anew, for the file at hand is whole."""
+    try:
+        return _known(folder)
+    except EvenhandError:
+        return {}
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
