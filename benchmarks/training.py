@@ -38,6 +38,7 @@ from evenhand.data.splits import make_splits
 from evenhand.losses.functional import complement_cross_entropy
 from evenhand.models.build import build_model
 from evenhand.runs.config import make_config
+from evenhand.runs.folder import Run
 from evenhand.training.objectives import Objective, build_objective
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
@@ -204,7 +205,7 @@ def epoch_overhead(root: str | None, epochs: int = 6) -> None:
     flags = {"data__source": "fashion-mnist", "data__root": root, "data__imbalance": "exp:100"}
     config = make_config(batch_size=128, epochs=epochs, **flags)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(config, Path(folder), prepare(config), start_fabric(config))
+        trainer = Trainer(config, Run(Path(folder)), prepare(config), start_fabric(config))
         trainer.objective = Timed(trainer.objective)
         trainer.train(0, Told(trainer.objective))
 

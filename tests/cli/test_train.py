@@ -15,8 +15,8 @@ import yaml
 from evenhand.cli import main
 from evenhand.cli.progress import Shown, watching
 from evenhand.runs.config import make_config
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_state
-from evenhand.training.run import RunFolder
 
 FAST = ("--imbalance", "exp:20", "--precision", "float32")
 
@@ -58,8 +58,8 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
     folder = Path("runs") / "digits_exp-20_cce_resnet8_seed0"
     assert done.stdout.splitlines()[-2:] == [f"run: {folder}", f"report: {folder / 'report.html'}"]
-    summary = RunFolder(tmp_path / folder).summary()
-    assert f"cce on digits: balanced accuracy {summary['balanced_accuracy']:.1%} [" in done.stdout
+    summary = Run(tmp_path / folder).summary
+    assert f"cce on digits: balanced accuracy {summary.balanced_accuracy:.1%} [" in done.stdout
     assert "worst class" in done.stdout
     first = (tmp_path / folder / "config.yaml").read_text().splitlines()[0]
     assert first == "# evenhand train digits --epochs 2 --imbalance exp:20 --precision float32"
@@ -83,7 +83,7 @@ def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     first, second, summary = (json.loads(line, parse_constant=refuse) for line in out.splitlines())
     assert (first["epoch"], second["epoch"]) == (1, 2)
     assert {"train_loss", "val_balanced_accuracy", "test_balanced_accuracy"} <= set(first)
-    assert summary == RunFolder(Path("mine")).summary()
+    assert summary == Run(Path("mine")).summary.model_dump(mode="json")
 
 
 def test_json_has_null_for_nan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """Splits: stratified, disjoint, reproducible, and fair to rare classes and to groups."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.imbalance import Imbalance
-from evenhand.data.splits import Splits, drop_small_classes, make_splits, read_splits, write_splits
+from evenhand.data.splits import Splits, drop_small_classes, make_splits
 from evenhand.data.table import ArrayPixels, SampleTable
 
 
@@ -155,23 +153,6 @@ def test_groups_that_tie_classes_together_are_refused_in_words() -> None:
     # Whichever group is taken first, testing the class it leaves out takes the last training image of another.
     with pytest.raises(EvenhandError, match="groups of made-up leave no test image"):
         make_splits(table_of([2, 2, 2], groups=["a", "b", "a", "c", "b", "c"]))
-
-
-def test_splits_are_written_down(tmp_path: Path) -> None:
-    table = table_of([20, 9])
-    splits = make_splits(table)
-    write_splits(tmp_path / "splits.json", table, splits)
-    back = read_splits(tmp_path / "splits.json", table)
-    for name in ("train", "val", "test", "counts"):
-        assert np.array_equal(getattr(splits, name), getattr(back, name))
-    fixed = table_of([4, 4], splits=["train", "train", "val", "test"] * 2)
-    write_splits(tmp_path / "fixed.json", fixed, make_splits(fixed))
-    assert read_splits(tmp_path / "fixed.json", fixed).counts.tolist() == [2, 2]
-    with pytest.raises(EvenhandError, match="'sample 2"):
-        read_splits(tmp_path / "splits.json", table.take(np.arange(20)))
-    (tmp_path / "splits.json").write_text("{")
-    with pytest.raises(EvenhandError, match="Cannot read the splits"):
-        read_splits(tmp_path / "splits.json", table)
 
 
 @pytest.mark.parametrize(

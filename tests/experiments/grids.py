@@ -10,8 +10,8 @@ from typing import Any
 
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
+from evenhand.runs.content import EpochRow
 from evenhand.training.run import train_run
-from evenhand.training.trainer import EpochRow
 from tests.training.runs import files_of, tiny
 
 OBJECTIVES, SEEDS, EPOCHS = ("ce", "cce"), (0, 1), 5

@@ -15,8 +15,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid import on_ray
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status
 from evenhand.experiments.grid.on_ray import run_on_ray
+from evenhand.runs.content import EpochRow
 from evenhand.training.run import train_run
-from evenhand.training.trainer import EpochRow
 from tests.experiments.grids import EPOCHS, Heard, becomes, is_alive, small_grid, times_of, undisturbed
 from tests.training.runs import assert_same_run, tiny
 

@@ -21,8 +21,10 @@ from evenhand.experiments.grid.naming import run_name
 from evenhand.experiments.grid.one_run import End, do_run
 from evenhand.experiments.grid.progress import GridCallback, GridProgress, JobState, describe, time_left
 from evenhand.runs.config import load_config
-from evenhand.training.run import RunFolder, train_run
-from evenhand.training.trainer import Callback, EpochRow, Interrupted
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
+from evenhand.training.run import train_run
+from evenhand.training.trainer import Callback, Interrupted
 from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of, undisturbed
 from tests.training.runs import StopAfter, assert_same_run, tiny
 
@@ -72,7 +74,7 @@ def test_a_grid_keeps_continues_begins_and_isolates_failures(tmp_path: Path, who
     assert_same_grid(jobs, whole)
     assert [status(job) for job in (bad, *jobs)] == [Status.FAILED] + 4 * [Status.DONE]
     assert (jobs[3].folder / "config.yaml").read_text().startswith("# evenhand compare\n")
-    assert RunFolder(jobs[3].folder).config() == jobs[3].config
+    assert Run(jobs[3].folder).config == jobs[3].config
     assert not any(line for job in jobs[1:] for line in job.log.read_text().splitlines())
 
 

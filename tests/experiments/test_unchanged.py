@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.splits import write_splits
 from evenhand.experiments.grid.jobs import Job, make_grid
 from evenhand.experiments.grid.unchanged import refuse_changed_source
+from evenhand.runs.folder import Run
+from evenhand.training.run import split_ids
 from evenhand.training.setup import prepare
 from tests.trained import config, draw
 
@@ -24,8 +25,7 @@ def grid(root: Path, source: str = "photos", *, seeds: int = 1, **flags: Any) ->
     jobs = make_grid(root / "runs", config(root / source, **flags), objectives=["ce", "cce"], seeds=range(seeds))
     for job in jobs[:seeds]:
         prepared = prepare(job.config, progress=False)
-        job.folder.mkdir(parents=True)
-        write_splits(job.folder / "splits.json", prepared.table, prepared.splits)
+        Run(job.folder).write_splits(split_ids(prepared))
         (job.folder / "summary.json").touch()
     return jobs
 

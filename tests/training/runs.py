@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.runs.config import Config, make_config
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
 from evenhand.training.run import start_fabric
-from evenhand.training.trainer import Callback, EpochRow, Trainer
+from evenhand.training.trainer import Callback, Trainer
 
 TIMINGS = ("seconds", "images_per_second")
 SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu", "schedule.warmup_epochs=1")
@@ -25,7 +27,7 @@ def trainer_of(config: Config, folder: Path) -> Trainer:
     """A run in memory that has not begun."""
     from evenhand.training.setup import prepare
 
-    return Trainer(config, folder, prepare(config, progress=False), start_fabric(config))
+    return Trainer(config, Run(folder), prepare(config, progress=False), start_fabric(config))
 
 
 @dataclass
@@ -81,6 +83,7 @@ def assert_same_run(one: Path, other: Path) -> None:
         "weights/best.safetensors",
         "weights/last.safetensors",
         "predictions.npz",
+        "validation.npz",
         "features.npz",
         "thumbnails.npz",
         "splits.json",

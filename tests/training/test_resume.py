@@ -72,9 +72,9 @@ def first_epoch(folder):
 
 
 def before_splits(folder):
-    from evenhand.training import run
+    from evenhand.runs.folder import Run
 
-    before(run, "write_splits", end)
+    before(Run, "write_splits", end)
     train_run(tiny(), folder)
 
 
@@ -104,7 +104,9 @@ def before_renaming(folder):
 
 
 def between_files(folder):
-    before(trainer, "write_history", at(2, end))  # the best weights are those of the second epoch by now
+    from evenhand.runs.folder import Run
+
+    before(Run, "write_history", at(2, end))  # the best weights are those of the second epoch by now
     train_run(tiny(), folder)
 
 
@@ -304,7 +306,7 @@ def test_equality_needs_all_of_the_state(tmp_path: Path, monkeypatch: pytest.Mon
 def test_finished_run_is_left_as_it_is(whole: Path) -> None:
     before = {name: (whole / name).stat().st_mtime_ns for name in files_of(whole)}
     notes = Notes()
-    assert resume_run(whole, callback=notes).summary()["epochs"] == 3
+    assert resume_run(whole, callback=notes).summary.epochs == 3
     assert {name: (whole / name).stat().st_mtime_ns for name in files_of(whole)} == before
     assert notes.rows == []
 

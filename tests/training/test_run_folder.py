@@ -17,9 +17,9 @@ from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import load_config, make_config
-from evenhand.runs.history import read_history, write_history
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_classifier, load_state
-from evenhand.training.run import RunFolder, _write_thumbnails, train_run
+from evenhand.training.run import _thumbnails, train_run
 from evenhand.training.setup import prepare
 from tests.training.runs import Notes, files_of, tiny, trainer_of, untimed_history, untimed_summary
 
@@ -32,6 +32,8 @@ FILES = {
     "weights/last.safetensors",
     "state/state.pt",
     "predictions.npz",
+    "validation.npz",
+    "checksums.json",
     "features.npz",
     "thumbnails.npz",
     "summary.json",
@@ -55,7 +57,7 @@ def by_hand(run: Path, split: str) -> tuple[NDArray[np.float32], NDArray[np.floa
 
 def test_exactly_the_files_of_the_design(whole: Path) -> None:
     assert files_of(whole) == FILES
-    assert RunFolder(whole).finished
+    assert Run(whole).finished
 
 
 def test_config_is_whole_under_its_command(whole: Path) -> None:
@@ -84,7 +86,7 @@ def test_splits(whole: Path) -> None:
 
 
 def test_history_has_a_row_an_epoch(whole: Path) -> None:
-    history = read_history(whole / "history.csv")
+    history = Run(whole).history
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert list(history[0]) == [
         *("epoch", "lr", "train_loss", "seconds", "images_per_second"),
@@ -98,8 +100,8 @@ def test_history_has_a_row_an_epoch(whole: Path) -> None:
 
 
 def test_history_equals_validation_by_hand(whole: Path) -> None:
-    best = RunFolder(whole).summary()["selected"]["epoch"]
-    row = read_history(whole / "history.csv")[best - 1]
+    best = Run(whole).summary.selected.epoch
+    row = Run(whole).history[best - 1]
     logits, _, labels, _ = by_hand(whole, "val")
     predicted = logits.argmax(1)
     assert row["val_accuracy"] == np.mean(predicted == labels)
@@ -110,8 +112,8 @@ def test_history_equals_validation_by_hand(whole: Path) -> None:
 
 
 def test_best_is_the_first_epoch_of_the_highest_validation_balanced_accuracy(whole: Path) -> None:
-    history = read_history(whole / "history.csv")
-    selected = RunFolder(whole).summary()["selected"]
+    history = Run(whole).history
+    selected = Run(whole).summary.selected.model_dump()
     judged, plain = ([row[f"val_{name}"] for row in history] for name in ("balanced_accuracy", "accuracy"))
     assert selected == {
         "rule": "best",
@@ -122,7 +124,7 @@ def test_best_is_the_first_epoch_of_the_highest_validation_balanced_accuracy(who
 
 
 def test_predictions_are_those_of_the_best_weights(whole: Path) -> None:
-    predictions = load_predictions(whole / "predictions.npz")
+    predictions = Run(whole).predictions
     logits, features, labels, ids = by_hand(whole, "test")
     np.testing.assert_allclose(predictions.logits, logits, rtol=1e-4, atol=1e-4)
     assert predictions.targets.tolist() == labels.tolist()
@@ -174,21 +176,20 @@ def test_thumbnails(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert np.array_equal(images, table.pixels.images[rows])
 
 
-def test_thumbnails_of_large_images_are_small(tmp_path: Path) -> None:
+def test_thumbnails_of_large_images_are_small() -> None:
     prepared = prepare(tiny(data__image_size=100), progress=False)
     rows, counts = prepared.splits.test, prepared.splits.counts
     logits = np.random.default_rng(0).normal(size=(len(rows), 10)).astype(np.float32)
     table = prepared.table
     predictions = Predictions(logits, table.labels[rows], table.ids[rows], table.class_names, counts)
-    _write_thumbnails(tmp_path / "thumbnails.npz", prepared, predictions)
-    with np.load(tmp_path / "thumbnails.npz") as stored:
-        assert len(stored["images"]) <= 250
-        assert stored["images"].shape[1:] == (50, 50, 1)
+    small = _thumbnails(prepared, predictions)
+    assert len(small.images) <= 250
+    assert small.images.shape[1:] == (50, 50, 1)
 
 
 def test_summary_is_that_of_the_predictions(whole: Path) -> None:
     summary = untimed_summary(whole)
-    judged = summarise(load_predictions(whole / "predictions.npz"), seed=0)
+    judged = summarise(Run(whole).predictions, seed=0)
     assert {key: summary[key] for key in judged} == json.loads(json.dumps(judged))
     own = {key: value for key, value in summary.items() if key not in judged}
     assert own.pop("selected")["rule"] == "best"
@@ -281,19 +282,20 @@ def test_mistakes_leave_no_folder(tmp_path: Path) -> None:
 
 def test_history_round_trip(tmp_path: Path) -> None:
     rows = [{"epoch": 1, "train_loss": 0.1 + 0.2}, {"epoch": 2, "train_loss": float("nan")}]
-    write_history(tmp_path / "history.csv", rows)
-    back = read_history(tmp_path / "history.csv")
+    run = Run(tmp_path)
+    run.write_history(rows)
+    back = run.history
     assert back[0] == rows[0]
     assert np.isnan(back[1]["train_loss"])
     with (tmp_path / "history.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ["epoch", "train_loss"]
     (tmp_path / "history.csv").write_text("epoch,train_loss\n1,much\n")
     with pytest.raises(EvenhandError, match="Cannot read the history in"):
-        read_history(tmp_path / "history.csv")
+        _ = Run(tmp_path).history
 
 
 def test_the_papers_recipe_says_what_mirroring_digits_does(tmp_path: Path) -> None:
     flags = {"data__imbalance": "exp:20", "model__name": "resnet8", "epochs": 1}
-    summary = train_run(make_config("paper", **flags), tmp_path / "run").summary()
-    (note,) = summary["notes"]
+    summary = train_run(make_config("paper", **flags), tmp_path / "run").summary
+    (note,) = summary.notes
     assert note.startswith("Training images are mirrored as asked, but a mirror image of digits may show another class")

@@ -11,10 +11,11 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import Config
+from evenhand.runs.content import EpochRow
 from evenhand.runs.history import read_history
 from evenhand.training.checkpoint import load_state, load_weights
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Callback, EpochRow, Trainer
+from evenhand.training.trainer import Callback, Trainer
 from tests.training.runs import files_of, tiny, untimed_history, untimed_summary
 
 
@@ -100,7 +101,7 @@ def test_last_trains_on_everything_and_keeps_the_last_epoch(tmp_path: Path, whol
     assert splits["val"] == []
     assert sorted(splits["train"]) == sorted(before["train"] + before["val"])
     assert splits["test"] == before["test"]
-    assert files_of(run) == files_of(whole) - {"weights/best.safetensors"}
+    assert files_of(run) == files_of(whole) - {"weights/best.safetensors", "validation.npz"}
     assert not any(key.startswith("val_") for key in read_history(run / "history.csv")[0])
     assert untimed_summary(run)["selected"] == {"rule": "last", "epoch": 3}
     predictions = load_predictions(run / "predictions.npz")

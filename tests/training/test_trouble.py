@@ -17,9 +17,10 @@ from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.config import save_config
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
 from evenhand.training.objectives import Objective
-from evenhand.training.run import RunFolder, resume_run, train_run
+from evenhand.training.run import resume_run, train_run
 from evenhand.training.trainer import Interrupted
 from tests.training.runs import StopAfter, assert_same_run, files_of, tiny, trainer_of
 
@@ -64,10 +65,12 @@ def break_step(monkeypatch: pytest.MonkeyPatch, number: int, spoil: Callable[[An
 
 
 def test_too_high_a_learning_rate(tmp_path: Path) -> None:
-    message = sentence(lambda: train_run(tiny("optimizer.lr=1e12"), tmp_path / "run"))
+    message = sentence(
+        lambda: train_run(tiny("optimizer.lr=1e4", "optimizer.weight_decay=100", "batch_size=8"), tmp_path / "run")
+    )
     assert message.startswith("The loss became ")
     assert " at step " in message
-    assert "no epoch was finished; try a lower learning rate (--set optimizer.lr=1e+11)" in message
+    assert "no epoch was finished; try a lower learning rate (--set optimizer.lr=1000)" in message
     assert files_of(tmp_path / "run") == {"config.yaml", "environment.json", "splits.json"}
 
 
@@ -123,6 +126,7 @@ def test_logits_that_overflow_are_not_kept(tmp_path: Path, monkeypatch: pytest.M
 # Disks
 
 WRITTEN = (
+    *("checksums.json", "validation.npz"),
     *("config.yaml", "environment.json", "splits.json", "best.safetensors", "history.csv", "state.pt"),
     *("last.safetensors", "predictions.npz", "features.npz", "thumbnails.npz", "summary.json"),
 )
@@ -191,7 +195,7 @@ def test_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number:
 
     monkeypatch.setattr("evenhand.core.files.tempfile.mkstemp", refuse)
     message = sentence(lambda: train_run(tiny(), tmp_path / "run"))
-    assert f"{os.strerror(number)}; free some space or choose another folder." in message
+    assert f"{os.strerror(number)}; choose another folder." in message
 
 
 # Damaged files
@@ -259,16 +263,17 @@ def test_damaged_splits(copy: Path) -> None:
 
 
 def test_no_run(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nothing"):
-        assert sentence(lambda path=path: resume_run(path)) == f"{path} is no run: it has no config.yaml."
+    assert sentence(lambda: resume_run(tmp_path)) == f"{tmp_path} is no run: it has no config.yaml."
+    nothing = tmp_path / "nothing"
+    assert sentence(lambda: resume_run(nothing)) == f"{nothing} is no run: there is no such folder."
     message = sentence(lambda: load_state(tmp_path / "state" / "state.pt"))
     assert message == f"There is nothing to resume in {tmp_path}: it has finished no epoch."
 
 
 def test_unfinished_run_has_no_summary(copy: Path) -> None:
-    assert f"continue it with evenhand train --resume {copy}" in sentence(RunFolder(copy).summary)
+    assert f"continue it with evenhand train --resume {copy}" in sentence(lambda: Run(copy).summary)
     (copy / "summary.json").write_text("{")
-    assert str(copy / "summary.json") in sentence(RunFolder(copy).summary)
+    assert str(copy / "summary.json") in sentence(lambda: Run(copy).summary)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "foreign", "card", "no dict", "gone"])
@@ -324,7 +329,7 @@ def test_weights_travel_with_all_that_is_needed_to_use_them(whole: Path) -> None
 
 def test_impossible_devices(tmp_path: Path) -> None:
     assert "needs GPUs" in sentence(lambda: train_run(tiny("compute.sync_batchnorm=true"), tmp_path / "run"))
-    assert "abacus" in sentence(lambda: train_run(tiny("compute.accelerator=abacus"), tmp_path / "run"))
+    assert "abacus" in sentence(lambda: tiny("compute.accelerator=abacus"))
     if not torch.cuda.is_available():
         assert "cuda" in sentence(lambda: train_run(tiny("compute.accelerator=cuda"), tmp_path / "run"))
 
@@ -333,7 +338,7 @@ def test_every_objective_trains_in_every_precision(tmp_path: Path) -> None:
     for objective in ("ce", "focal", "cce", "cot", "cot:forwards=1"):
         config = tiny("compute.precision=bfloat16", objective=objective, epochs=1, data__imbalance="exp:100")
         run = train_run(config, tmp_path / objective)
-        assert run.summary()["objective"] == objective
+        assert run.summary.objective == objective
 
 
 @pytest.mark.parametrize("wrong", [{"objective": "cse"}, {"model__name": "resnet9"}])

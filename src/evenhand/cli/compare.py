@@ -70,6 +70,7 @@ def compare(
     from evenhand.experiments.grid.unchanged import refuse_changed_source
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
+    from evenhand.runs.folder import runs_in
     from evenhand.training.objectives import canonical_objective
 
     flags: dict[str, Any] = {
@@ -96,7 +97,7 @@ def compare(
     if status:
         show_status(grid, workers=jobs)
         known = {job.folder.name for job in grid}
-        others = [path.parent for path in folder.glob("*/config.yaml") if path.parent.name not in known]
+        others = [run for run in runs_in(folder) if run.path.name not in known]
         if others:
             runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
             typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")

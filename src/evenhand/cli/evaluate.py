@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenhand.runs.names import PREDICTIONS, SUMMARY
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -21,12 +23,13 @@ def evaluate(
     ] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images of SOURCE.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write predictions.npz and summary.json to this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"Write {PREDICTIONS} and {SUMMARY} to this folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
     from evenhand.core.errors import EvenhandError
-    from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing, write_summary
+    from evenhand.runs.folder import Run
+    from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing
 
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
@@ -37,9 +40,8 @@ def evaluate(
         judged = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad)
         written = []
     if out is not None:
-        judged.predictions.save(out / "predictions.npz")
-        write_summary(out / "summary.json", judged.summary)
-        written += [out / "predictions.npz", out / "summary.json"]
+        into = Run(out)
+        written += [into.write_predictions(judged.predictions), into.write_summary(judged.summary)]
     if as_json:
         typer.echo(json.dumps(judged.summary, ensure_ascii=False, indent=2, allow_nan=False))
     else:

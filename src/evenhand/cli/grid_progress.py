@@ -18,7 +18,7 @@ from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers, run_jobs
 from evenhand.experiments.grid.on_ray import run_on_ray
 from evenhand.experiments.grid.progress import GridProgress, describe, time_left
-from evenhand.training.trainer import EpochRow
+from evenhand.runs.content import EpochRow
 
 EVERY = 30.0
 """Seconds after which a pipe hears from a grid that finishes no run."""

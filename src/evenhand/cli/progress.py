@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import signal
 import sys
 import time
@@ -17,7 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenhand.runs.config import Config
-from evenhand.training.trainer import Callback, EpochRow
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
+from evenhand.training.trainer import Callback
 
 
 def is_first_process() -> bool:
@@ -82,9 +83,12 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
             yield shown
     except KeyboardInterrupt:
         if is_first_process():
-            begun = (folder / "config.yaml").is_file()
-            command = shlex.join(["evenhand", "train", "--resume", str(folder)])
-            then = f"stopped; continue with {command}" if begun else "stopped before training began; nothing is kept"
+            run = Run(folder)
+            then = (
+                f"stopped; continue with {run.resume_command}"
+                if run.begun
+                else "stopped before training began; nothing is kept"
+            )
             typer.echo(f"evenhand: {then}", err=True)
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
@@ -114,7 +118,7 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
     selected, flat = summary["selected"], without_width(summary)
     if flat:
         typer.echo(flat)
-    if "val_balanced_accuracy" in selected:
+    if selected.get("val_balanced_accuracy") is not None:
         reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
         typer.echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
     groups = summary["groups"]

@@ -129,20 +129,16 @@ def _title(study: "Study", options: "StudyOptions") -> list[str]:
 def _show_plan(study: "Study", options: "StudyOptions", grid: "Sequence[Job]", jobs: int | None) -> None:
     from evenhand.experiments.grid.estimating import estimate, size_of
     from evenhand.experiments.grid.local import default_workers
-    from evenhand.training.run import RunFolder
+    from evenhand.runs.folder import Run
 
     _echo(_title(study, options))
     if not grid:
         typer.echo("It needs no runs and takes a minute at most.")
         return
     for job in grid:
-        done = (
-            "done"
-            if RunFolder(job.folder).finished
-            else f"{size_of(job.config.data).train * job.config.epochs:,} images"
-        )
+        done = "done" if Run(job.folder).finished else f"{size_of(job.config.data).train * job.config.epochs:,} images"
         typer.echo(f"  {job.folder.name}: {job.config.epochs} epochs, {done}")
-    left = [job.config for job in grid if not RunFolder(job.folder).finished]
+    left = [job.config for job in grid if not Run(job.folder).finished]
     workers = jobs or default_workers(grid)
     work = estimate(left, workers=workers)
     typer.echo(
@@ -182,12 +178,13 @@ def _without_runs(name: str, out: Path, command: str, quiet: bool) -> None:
     from evenhand.paper import claims, speed
     from evenhand.paper.pages import write_pages
     from evenhand.paper.reproducing import how_made
+    from evenhand.runs.folder import runs_in
 
     shown: list[str] = []
     pages: tuple[dict[str, Any], list[dict[str, Any]], str]
     if name == "claims":
         checked = claims.check_claims(out)
-        made = how_made([path.parent for path in sorted((out / "runs").glob("*/summary.json"))])
+        made = how_made([run.path for run in runs_in(out / "runs") if run.finished])
         pages = (
             claims.claims_json(checked, command, made),
             claims.claims_rows(checked),

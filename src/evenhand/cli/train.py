@@ -65,8 +65,9 @@ def train(
     from evenhand.core.errors import EvenhandError
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
+    from evenhand.runs.folder import Run
     from evenhand.training.api import default_folder
-    from evenhand.training.run import RunFolder, resume_run, train_run
+    from evenhand.training.run import resume_run, train_run
 
     flags: dict[str, Any] = {
         "data__source": source,
@@ -97,9 +98,9 @@ def train(
             raise EvenhandError(
                 f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
             )
-        if RunFolder(resume).finished and not quiet:
+        if Run(resume).finished and not quiet:
             typer.echo(f"evenhand: {resume} is finished already; this is what it reached", err=True)
-        with watching(RunFolder(resume).config(), resume, quiet=quiet, as_json=as_json) as callback:
+        with watching(Run(resume).config, resume, quiet=quiet, as_json=as_json) as callback:
             run = resume_run(resume, callback=callback)
     else:
         wanted = make_config(recipe, config, settings or (), **flags)
@@ -110,4 +111,4 @@ def train(
     if is_first_process():
         page = write_report([run.path], embedding=False)
         if not quiet:
-            show_summary(run.path, page, run.summary(), as_json=as_json)
+            show_summary(run.path, page, run.summary.model_dump(mode="json", exclude_unset=True), as_json=as_json)

@@ -95,14 +95,16 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> ND
     if version not in ((1, 0), (2, 0)):
         raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape: tuple[int, ...]
     shape, _, dtype = read_header(file)
     if dtype.hasobject:
         raise EvenhandError(
             f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
         )
     # numpy would reserve whatever memory the shape asks for.
-    fits = min(shape, default=0) >= 0 and prod(shape) * dtype.itemsize == len(content) - file.tell()
-    if not fits or (dtype.itemsize == 0 and prod(shape)):
+    size = int(prod(shape))
+    fits = min(shape, default=0) >= 0 and size * dtype.itemsize == len(content) - file.tell()
+    if not fits or (dtype.itemsize == 0 and size):
         raise EvenhandError(f"its array {key!r} is not as long as its shape {shape} says.")
     file.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)

@@ -191,7 +191,7 @@ def _write_through(temporary: Path, path: Path) -> None:
 
 
 def _is_about(error: OSError, temporary: Path) -> bool:
-    """Return whether an error inside the block is about the file that is written, not about something it is made from."""
+    """Return whether an error inside the block is about the file being written, not what it is made from."""
     if isinstance(error, ConnectionError | TimeoutError) or error.errno is None or error.errno in _ELSEWHERE:
         return False
     # Writing names no file; opening names one. Errors of TLS and of names in the network have numbers of their own.

@@ -20,9 +20,8 @@ from evenhand.paper.planning import objective_of
 from evenhand.paper.published import imbalance_words
 from evenhand.paper.speed import PAPER
 from evenhand.runs.config import Config
-from evenhand.runs.history import read_history
+from evenhand.runs.folder import Run, runs_in
 from evenhand.training.objectives import canonical_objective
-from evenhand.training.run import RunFolder
 
 State = Literal["holds", "does not hold", "cannot tell"]
 FOUR = {method: canonical_objective(objective_of(method)) for method in ("ERM", "FL", "COT", "CCE")}
@@ -45,7 +44,7 @@ class Group:
 
     config: Config
     """Of one of them."""
-    runs: dict[str, dict[int, RunFolder]]
+    runs: dict[str, dict[int, Run]]
     """By objective and seed."""
 
     @property
@@ -56,7 +55,7 @@ class Group:
         words = imbalance_words(data.imbalance)
         return f"{data.source} {words}, {self.config.model.name}, {self.config.epochs} epochs{part}"
 
-    def compare(self, one: str, other: str, measure: Callable[[RunFolder], float]) -> PairedDifference | None:
+    def compare(self, one: str, other: str, measure: Callable[[Run], float]) -> PairedDifference | None:
         """Return how much larger a measure is with one objective than with the other; None without common seeds."""
         common = sorted(set(self.runs.get(one, {})) & set(self.runs.get(other, {})))
         if not common:
@@ -69,9 +68,10 @@ class Group:
 def find_groups(root: Path) -> list[Group]:
     """Read all finished runs under a folder, and sort them into groups that can be compared."""
     groups: dict[str, Group] = {}
-    for path in sorted(root.glob("*/summary.json")):
-        run = RunFolder(path.parent)
-        config = run.config()
+    for run in runs_in(root):
+        if not run.finished:
+            continue
+        config = run.config
         shared = config.model_dump(mode="json", exclude={"objective", "seed", "track_test"})
         shared["data"] |= {"root": None, "source": canonical_source(config.data.source)}
         shared["compute"] = config.compute.precision
@@ -132,17 +132,17 @@ def difference_words(difference: PairedDifference, unit: str = " points", digits
     return f"{difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
 
 
-def _score(run: RunFolder) -> float:
-    return 100 * float(run.summary()["balanced_accuracy"])
+def _score(run: Run) -> float:
+    return 100 * run.summary.balanced_accuracy
 
 
-def _one_image(run: RunFolder) -> float:
+def _one_image(run: Run) -> float:
     """Return what one test image changes in a score; other measures are whole images, or no shares of any."""
-    return 100 * balanced_resolution(int(row["test_count"]) for row in run.summary()["per_class"])
+    return 100 * balanced_resolution(row.test_count for row in run.summary.per_class)
 
 
-def _plain_accuracy(run: RunFolder) -> float:
-    return 100 * float(run.summary()["accuracy"])
+def _plain_accuracy(run: Run) -> float:
+    return 100 * run.summary.accuracy
 
 
 def _clear(p: float | None) -> bool:
@@ -237,7 +237,7 @@ def _every_class(group: Group) -> Finding | None:
     if total is None:
         return None
     some_run = next(iter(group.runs[FOUR["CCE"]].values()))
-    names = [row["name"] for row in some_run.summary()["per_class"] if row["recall"] is not None]
+    names = [row.name for row in some_run.summary.per_class if row.recall is not None]
     found = {name: group.compare(FOUR["CCE"], FOUR["ERM"], partial(_recall, name)) for name in names}
     known = {name: each for name, each in found.items() if each is not None}
     corrected = dict(zip(known, holm([each.p for each in known.values()]), strict=True))
@@ -252,8 +252,9 @@ def _every_class(group: Group) -> Finding | None:
     return Finding(group.where, state, f"{says}; balanced accuracy {difference_words(total)}")
 
 
-def _recall(name: str, run: RunFolder) -> float:
-    return next(100 * float(row["recall"]) for row in run.summary()["per_class"] if row["name"] == name)
+def _recall(name: str, run: Run) -> float:
+    found = next(row.recall for row in run.summary.per_class if row.name == name)
+    return math.nan if found is None else 100 * found
 
 
 def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classes: Sequence[int]) -> float:
@@ -292,15 +293,10 @@ def _clusters(group: Group) -> Finding | None:
     return Finding(group.where, _direction(difference), says)
 
 
-def _cluster_separation(run: RunFolder) -> float:
-    names = [row["name"] for row in run.summary()["per_class"]]
-    path = run.path / "features.npz"
-    try:
-        with np.load(path) as content:
-            features, targets = content["features"].astype(np.float64), content["targets"]
-    except (OSError, ValueError, KeyError) as error:
-        raise EvenhandError(f"Cannot read {path} ({error}); remove {run.path} to run it again.") from error
-    return separation(features, targets, [names.index(name) for name in CLUSTERS])
+def _cluster_separation(run: Run) -> float:
+    names = [row.name for row in run.summary.per_class]
+    kept = run.features
+    return separation(kept.features.astype(np.float64), kept.targets, [names.index(name) for name in CLUSTERS])
 
 
 def _fewer_epochs(group: Group) -> Finding | None:
@@ -322,9 +318,8 @@ def _fewer_epochs(group: Group) -> Finding | None:
     return Finding(group.where, _direction(difference), says)
 
 
-def _errors(run: RunFolder) -> list[float]:
-    rows = read_history(run.path / "history.csv")
-    return [1 - row["test_accuracy"] for row in rows if "test_accuracy" in row]
+def _errors(run: Run) -> list[float]:
+    return [1 - row["test_accuracy"] for row in run.history if "test_accuracy" in row]
 
 
 def _faster(path: Path) -> Iterator[Finding]:

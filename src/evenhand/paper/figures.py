@@ -8,16 +8,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.metrics.predictions import load_predictions
 from evenhand.report import figures
-from evenhand.report.gallery import read_arrays
-from evenhand.runs.config import load_config
-from evenhand.runs.history import read_history
+from evenhand.runs.folder import Run
 
 Conditions = tuple[str, str, str]
 """Source, imbalance and network: what the runs in one picture share."""
-Members = dict[str, list[Path]]
-"""Runs by objective, a folder a seed."""
+Members = dict[str, list[Run]]
+"""Runs by objective, one per seed."""
 
 
 def draw_paper_figure(name: str, runs: Sequence[Path], folder: Path) -> list[Path]:
@@ -53,8 +50,8 @@ def draw_paper_figure(name: str, runs: Sequence[Path], folder: Path) -> list[Pat
 
 def _by_conditions(runs: Sequence[Path]) -> dict[Conditions, Members]:
     found: dict[Conditions, Members] = {}
-    for run in runs:
-        config = load_config(run / "config.yaml")
+    for run in map(Run, runs):
+        config = run.config
         conditions = (config.data.source, config.data.imbalance, config.model.name)
         found.setdefault(conditions, {}).setdefault(config.objective, []).append(run)
     return found
@@ -69,7 +66,7 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def _overview(members: Members) -> Figure:
-    predictions = {name: load_predictions(runs[0] / "predictions.npz") for name, runs in members.items()}
+    predictions = {name: runs[0].predictions for name, runs in members.items()}
     pictures: dict[str, NDArray[np.uint8]] = {}
     for runs in members.values():
         images, ids = _thumbnails(runs[0])
@@ -79,7 +76,7 @@ def _overview(members: Members) -> Figure:
 
 
 def _confusion(members: Members) -> Figure:
-    runs = {name: [load_predictions(run / "predictions.npz") for run in own] for name, own in members.items()}
+    runs = {name: [run.predictions for run in own] for name, own in members.items()}
     return figures.confusion_matrices(runs, by_count=True)
 
 
@@ -91,7 +88,7 @@ def _tsne(members: Members) -> Figure:
         name: values[[place for place, each in enumerate(ids) if each in shared]]
         for name, (ids, values) in kept.items()
     }
-    predictions = load_predictions(next(iter(members.values()))[0] / "predictions.npz")
+    predictions = next(iter(members.values()))[0].predictions
     targets = dict(zip(predictions.ids.tolist(), predictions.targets.tolist(), strict=True))
     first = next(iter(kept.values()))[0]
     shown = np.array([targets[each] for each in first if each in shared], np.int64)
@@ -99,13 +96,13 @@ def _tsne(members: Members) -> Figure:
 
 
 def _convergence(members: Members) -> Figure:
-    histories = {name: [read_history(run / "history.csv") for run in runs] for name, runs in members.items()}
+    histories = {name: [run.history for run in runs] for name, runs in members.items()}
     return figures.error_curves(histories)
 
 
 def _errors(members: Members) -> Figure:
     run = next(iter(members.values()))[0]
-    return figures.error_study(load_predictions(run / "predictions.npz"), *_thumbnails(run))
+    return figures.error_study(run.predictions, *_thumbnails(run))
 
 
 DRAWN: Mapping[str, Callable[[Members], Figure]] = {
@@ -117,11 +114,9 @@ DRAWN: Mapping[str, Callable[[Members], Figure]] = {
 }
 
 
-def _thumbnails(run: Path) -> tuple[NDArray[np.uint8], list[str]]:
-    content = read_arrays(run / "thumbnails.npz", ("images", "ids"))
-    return content["images"], [str(each) for each in content["ids"]]
+def _thumbnails(run: Run) -> tuple[NDArray[np.uint8], list[str]]:
+    return run.thumbnails.images, run.thumbnails.ids.tolist()
 
 
-def _features(run: Path) -> tuple[list[str], NDArray[np.float16]]:
-    content = read_arrays(run / "features.npz", ("features", "ids"))
-    return [str(each) for each in content["ids"]], content["features"]
+def _features(run: Run) -> tuple[list[str], NDArray[np.float16]]:
+    return run.features.ids.tolist(), run.features.features

@@ -1,6 +1,5 @@
 """A study's finished runs as a table: measured beside published, column by column."""
 
-import json
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,8 @@ from evenhand.paper.ordering import Ordering, beyond_noise, judge_ordering
 from evenhand.paper.planning import StudyCell, StudyOptions, deviations, plan
 from evenhand.paper.published import NETWORKS, imbalance_words
 from evenhand.paper.studies import RELEASED, Study
-from evenhand.training.run import RunFolder
+from evenhand.runs.content import Summary
+from evenhand.runs.folder import Run
 
 MEASURES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
 
@@ -152,7 +152,7 @@ def read_reproduction(study: Study, options: StudyOptions, root: Path, *, comman
         columns.setdefault(cell.column, []).append(_measure(cell, root))
     jobs = {job.folder: job for cell in cells for job in cell.jobs(root)}
     done = [run for members in columns.values() for cell in members for run in cell.runs]
-    unfinished = [job for job in jobs.values() if not RunFolder(job.folder).finished]
+    unfinished = [job for job in jobs.values() if not Run(job.folder).finished]
     return Reproduction(
         study=study,
         options=options,
@@ -165,25 +165,20 @@ def read_reproduction(study: Study, options: StudyOptions, root: Path, *, comman
 
 
 def _measure(cell: StudyCell, root: Path) -> MeasuredCell:
-    finished = [job for job in cell.jobs(root) if RunFolder(job.folder).finished]
-    summaries = {job.config.seed: RunFolder(job.folder).summary() for job in finished}
-    try:
-        measured = {
-            measure: Measured(
-                {seed: 100 * float(each[measure]) for seed, each in summaries.items()},
-                max(100 * _resolution(measure, each) for each in summaries.values()),
-            )
-            for measure in (MEASURES if finished else ())
-        }
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise EvenhandError(
-            f"A summary.json of {cell.method} under {root} is not as training writes it ({error}); remove that run."
-        ) from error
+    finished = [job for job in cell.jobs(root) if Run(job.folder).finished]
+    summaries = {job.config.seed: Run(job.folder).summary for job in finished}
+    measured = {
+        measure: Measured(
+            {seed: 100 * float(getattr(each, measure)) for seed, each in summaries.items()},
+            max(100 * _resolution(measure, each) for each in summaries.values()),
+        )
+        for measure in (MEASURES if finished else ())
+    }
     return MeasuredCell(cell, measured, tuple(finished))
 
 
-def _resolution(measure: str, summary: dict[str, Any]) -> float:
-    counts = [int(row["test_count"]) for row in summary["per_class"]]
+def _resolution(measure: str, summary: Summary) -> float:
+    counts = [row.test_count for row in summary.per_class]
     return balanced_resolution(counts) if measure == "balanced_accuracy" else 1 / sum(counts)
 
 
@@ -213,15 +208,17 @@ def how_made(folders: Sequence[Path]) -> dict[str, Any]:
     found: dict[str, list[str]] = {"machines": [], "versions": [], "code": [], "dates": []}
     for folder in folders:
         try:
-            content = json.loads((folder / "environment.json").read_text("utf-8"))
-            machine = (
-                f"{content['cpus']} processors ({content['processor']}), {content['device']}, {content['precision']}, "
-                f"{content['threads']} threads a run"
-            )
-            versions = ", ".join(f"{name} {number}" for name, number in content["versions"].items())
-            new = (machine, f"Python {content['python']}, {versions}", content["code"], content["started"][:10])
-        except (OSError, ValueError, KeyError, TypeError):
+            made_on = Run(folder).environment
+        except EvenhandError:
             continue  # it serves the record only
+        if made_on.started is None:
+            continue
+        machine = (
+            f"{made_on.cpus} processors ({made_on.processor}), {made_on.device}, {made_on.precision}, "
+            f"{made_on.threads} threads a run"
+        )
+        versions = ", ".join(f"{name} {number}" for name, number in made_on.versions.items())
+        new = (machine, f"Python {made_on.python}, {versions}", str(made_on.code), made_on.started[:10])
         for values, value in zip(found.values(), new, strict=True):
             if value not in values:
                 values.append(value)

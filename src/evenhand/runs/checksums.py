@@ -33,7 +33,7 @@ def check(path: Path) -> None:
     """Refuse a file of a run that is not as it was written; one without a checksum is taken as it is.
 
     Raises:
-        EvenhandError: the checksum is another one, or the checksums cannot be read.
+        EvenhandError: the checksum is another one, or cannot be found out.
     """
     folder, name = _place(path)
     expected = _known(folder).get(name) if (folder / CHECKSUMS).is_file() else None
@@ -42,11 +42,9 @@ def check(path: Path) -> None:
     try:
         found = _digest(path)
     except OSError as error:
-        raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
+        raise EvenhandError(f"{reason(error)}.") from error
     if found not in expected:
-        raise EvenhandError(
-            f"{path} is damaged: it is not what was written, as its checksum in {CHECKSUMS} tells; put back a copy."
-        )
+        raise EvenhandError(f"its checksum is not the one in {CHECKSUMS}, so it was changed since it was written.")
 
 
 def _place(path: Path) -> tuple[Path, str]:

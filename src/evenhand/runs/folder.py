@@ -105,6 +105,14 @@ class Run:
         """What continues it."""
         return shlex.join(["evenhand", "train", "--resume", str(self.path)])
 
+    @property
+    def changed(self) -> int:
+        """When its config was written, in nanoseconds."""
+        try:
+            return (self.path / names.CONFIG).stat().st_mtime_ns
+        except OSError as error:
+            raise EvenhandError(f"{self.path} is no run: {reason(error)}.") from error
+
     def has(self, name: str) -> bool:
         """Return whether a file is there."""
         path = self.path / name
@@ -292,6 +300,14 @@ class Run:
             raise EvenhandError(f"Cannot read {path}: {'it is no file' if path.exists() else 'there is no such file'}.")
         return path
 
+    def _checked(self, name: str) -> Path:
+        path = self._path(name)
+        try:
+            check(path)
+        except EvenhandError as error:
+            raise EvenhandError(f"Cannot read {path}: {error}") from error
+        return path
+
     def _text(self, name: str, most: int) -> str:
         path = self._path(name)
         try:
@@ -314,8 +330,7 @@ class Run:
         write_json(self.path / name, content, **options)
 
     def _read_predictions(self, name: str, split: Literal["val", "test"]) -> Predictions:
-        path = self._path(name)
-        check(path)
+        path = self._checked(name)
         predictions = load_predictions(path)
         splits, card = self._other(lambda: self.splits), self._other(self._card)
         with self._naming(name):
@@ -333,8 +348,7 @@ class Run:
             predictions.save(temporary)
 
     def _read_arrays(self, kind: type[_Arrays], name: str) -> _Arrays:
-        path = self._path(name)
-        check(path)
+        path = self._checked(name)
         arrays = read_arrays(path, list(kind.__dataclass_fields__))
         predictions = self._other(lambda: self.predictions)
         with self._naming(name):
@@ -363,6 +377,11 @@ class Run:
     def _forget(self, *kept: str) -> None:
         for name in kept:
             self.__dict__.pop(name, None)
+
+
+def runs_in(folder: Path | str) -> list[Run]:
+    """Return the runs that lie in a folder, begun or finished, by name."""
+    return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}"))]
 
 
 def card_of(path: Path) -> dict[str, Any]:

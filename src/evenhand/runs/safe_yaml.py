@@ -12,7 +12,7 @@ MOST_BYTES, MOST_NODES, MOST_DEPTH, LONGEST_VALUE = 2**16, 10_000, 20, 4096
 """A config has about 60 values on 3 levels; the longest path that a system takes has 4,096 bytes."""
 
 
-class Unreadable(ValueError):
+class Unreadable(ValueError):  # noqa: N818 - of the text, not of the program
     """It is no YAML, or YAML that holds what its tags say it does not."""
 
 
@@ -71,7 +71,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_VALUE:
             raise EvenhandError(
                 f"a value has {len(event.value):,} characters, and more than {LONGEST_VALUE:,} are not read."

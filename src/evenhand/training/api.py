@@ -6,7 +6,8 @@ from typing import Any
 
 from evenhand.core.text import slug
 from evenhand.runs.config import Config, make_config
-from evenhand.training.run import RunFolder, train_run
+from evenhand.runs.folder import Run
+from evenhand.training.run import train_run
 from evenhand.training.trainer import Callback
 
 
@@ -26,7 +27,7 @@ def train(
     config: str | Path | Config | None = None,
     settings: Iterable[str] = (),
     callback: Callback | None = None,
-) -> RunFolder:
+) -> Run:
     """Train a classifier and judge it; what is not given comes from the recipe, as on the command line.
 
     Args:

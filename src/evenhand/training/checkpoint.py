@@ -22,7 +22,6 @@ from evenhand.runs.checksums import check, replacing_checked
 from evenhand.runs.config import Config
 from evenhand.runs.content import check_history
 
-
 LARGEST_SIZE = 4096
 """Pixels, as in the config."""
 
@@ -66,15 +65,24 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
     """Read weights and their card; a damaged or foreign file is named in one sentence."""
     if not path.is_file():
         raise EvenhandError(f"There are no weights in {path}; has the run finished an epoch?")
-    check(path)
     try:
+        check(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if "evenhand" not in metadata:
                 raise ValueError("they carry no class names and no normalisation")
             card = _read_card(metadata["evenhand"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        EvenhandError,
+        SafetensorError,
+        OSError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {reason(error)}.") from error
     return tensors, card
 
@@ -82,7 +90,7 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
 def _read_card(text: str) -> Card:
     content = json.loads(text)
     fields = content.pop("preprocessing", None) or content.pop("view")  # as it was called at first
-    own = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     card = Card(**{**content, "class_names": tuple(content["class_names"]), "preprocessing": Preprocessing(**own)})
     seen = card.preprocessing
     texts = (card.model, card.stem, *card.class_names)
@@ -130,8 +138,8 @@ def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
     """
     if not path.is_file():
         raise EvenhandError(f"There is nothing to resume in {path.parent.parent}: it has finished no epoch.")
-    check(path)
     try:
+        check(path)
         with zipfile.ZipFile(path) as archive:
             refuse_bomb(archive.infolist(), path.stat().st_size)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -148,7 +156,7 @@ def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
 
 def what_state_fixes(config: Config) -> dict[str, Any]:
     """Return the settings that may not change while a run goes on; others say on what and from where it does."""
-    elsewhere = {"compute": True, "track_test": True, "data": {"root"}, "start": {"weights"}}
+    elsewhere: Any = {"compute": True, "track_test": True, "data": {"root"}, "start": {"weights"}}
     return config.model_dump(mode="json", exclude=elsewhere)
 
 

@@ -67,7 +67,7 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     if abs(before.balanced_accuracy - judged["balanced_accuracy"]) > 1e-9:
         seen = f"{before.balanced_accuracy:.2%}, now it is {judged['balanced_accuracy']:.2%}"
         remarks = (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
-    return Evaluation(predictions, {**before.model_dump(mode="json"), **judged}, remarks)
+    return Evaluation(predictions, {**before.model_dump(mode="json", exclude_unset=True), **judged}, remarks)
 
 
 def keep_missing(run: Path | str, judgement: Evaluation) -> list[Path]:

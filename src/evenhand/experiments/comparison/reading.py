@@ -1,7 +1,5 @@
 """Finished runs, read back and held to what makes them comparable."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +10,12 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics import classification as judge
-from evenhand.metrics.predictions import Predictions, load_predictions
+from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
 from evenhand.runs.config import Config
-from evenhand.training.run import RunFolder
+from evenhand.runs.content import Environment
+from evenhand.runs.folder import Run
+from evenhand.runs.names import SPLITS
 
 FREE = ("objective", "seed", "data.root", "track_test")
 """Settings that may differ between compared runs: what is compared, and what does not change a run's result."""
@@ -46,25 +46,20 @@ def read_run(path: Path | str) -> FinishedRun:
     Raises:
         EvenhandError: it is no run, is not finished, or its files cannot be read.
     """
-    folder = RunFolder(Path(path))
-    config, summary, environment = folder.config(), folder.summary(), _environment(folder.path)
-    try:
-        selected = summary["selected"].get("val_balanced_accuracy")
-        return FinishedRun(
-            path=folder.path,
-            config=config,
-            source=str(summary["source"]),
-            validation=None if selected is None else float(selected),
-            seconds_per_epoch=float(summary["seconds_per_epoch"]),
-            images=_fingerprint(folder.path / "splits.json"),
-            code=environment.get("code"),
-            precision=environment.get("precision"),
-            notes=tuple(map(str, summary.get("notes", ()))),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise EvenhandError(
-            f"Cannot compare {folder.path}: its summary.json is not as training writes it ({error}); train it again."
-        ) from error
+    folder = Run(Path(path))
+    config, summary, environment = folder.config, folder.summary, _environment(folder)
+    selected = summary.selected.val_balanced_accuracy
+    return FinishedRun(
+        path=folder.path,
+        config=config,
+        source=summary.source,
+        validation=None if selected is None else float(selected),
+        seconds_per_epoch=summary.seconds_per_epoch,
+        images=_fingerprint(folder),
+        code=environment.code,
+        precision=environment.precision,
+        notes=summary.notes,
+    )
 
 
 def group_runs(runs: Sequence[FinishedRun]) -> tuple[dict[str, dict[int, FinishedRun]], list[str]]:
@@ -161,7 +156,7 @@ def read_figures(
     figures: dict[str, list[TestFigures]] = {}
     for objective, members in grouped.items():
         for seed, run in members.items():
-            found = load_predictions(run.path / "predictions.npz")
+            found = Run(run.path).predictions
             shared = shared or TestSet(found.ids, found.targets, found.class_names)
             if found.class_names != shared.class_names:
                 raise EvenhandError(f"Cannot compare {run.path}: its classes are not those of the other runs.")
@@ -234,16 +229,15 @@ def _mixtures(grouped: dict[str, dict[int, FinishedRun]]) -> list[str]:
     return notes
 
 
-def _environment(path: Path) -> dict[str, Any]:
+def _environment(run: Run) -> Environment:
     try:
-        content = json.loads((path / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # it serves a remark only
-    return content if isinstance(content, dict) else {}
+        return run.environment
+    except EvenhandError:
+        return Environment()  # it serves a remark only
 
 
-def _fingerprint(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+def _fingerprint(run: Run) -> str | None:
+    return run.splits.fingerprint if run.has(SPLITS) else None
 
 
 def _numbers(numbers: Any) -> str:

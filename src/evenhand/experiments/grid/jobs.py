@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
+from evenhand.core.files import write_json
 from evenhand.core.spec import parse
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.imbalance import Imbalance
@@ -20,8 +20,8 @@ from evenhand.experiments.grid.naming import canonical_source, is_benchmark, run
 from evenhand.models.build import known_model
 from evenhand.models.from_timm import PREFIX
 from evenhand.runs.config import Config, validate
+from evenhand.runs.folder import Run
 from evenhand.training.objectives import canonical_objective
-from evenhand.training.run import RunFolder
 
 Entry = TypeVar("Entry")
 
@@ -74,20 +74,20 @@ class Status(str, Enum):
 
 def status(job: Job) -> Status:
     """Look on disk how far a run is; it is running while a living process holds its lock."""
-    if RunFolder(job.folder).finished:
+    run = Run(job.folder)
+    if run.finished:
         return Status.DONE
     if is_locked(job.lock):
         return Status.RUNNING
     if job.failure.is_file():
         return Status.FAILED
-    return Status.INTERRUPTED if (job.folder / "config.yaml").is_file() else Status.MISSING
+    return Status.INTERRUPTED if run.begun else Status.MISSING
 
 
 def write_failure(failure: Failure, trace: str = "") -> None:
     """Keep why a run failed, until it is tried again."""
     content = {"reason": failure.reason, "traceback": trace}
-    with replacing(failure.job.failure) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", "utf-8")
+    write_json(failure.job.failure, content)
 
 
 def read_failure(job: Job) -> Failure | None:

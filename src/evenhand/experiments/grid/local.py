@@ -22,8 +22,9 @@ from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.experiments.grid.locks import is_locked
 from evenhand.experiments.grid.one_run import End, do_run
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.training.run import RunFolder
-from evenhand.training.trainer import Callback, EpochRow
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
+from evenhand.training.trainer import Callback
 
 MOST_WORKERS = 8
 """Unless more are asked for: each holds the data in memory."""
@@ -62,7 +63,7 @@ def run_jobs(
         >>> jobs = make_grid(tempfile.mkdtemp(), make_config(epochs=1), objectives=["ce", "cce"], seeds=[0])
         >>> run_jobs(jobs)
         []
-        >>> (jobs[0].folder / "summary.json").exists()
+        >>> Run(jobs[0].folder).finished
         True
     """
     if workers is not None and workers < 1:
@@ -117,7 +118,7 @@ class _Crew:
 
     def __init__(self, jobs: Sequence[Job], workers: int, command: str, callback: GridCallback) -> None:
         distinct = {job.folder: job for job in jobs}
-        self.pending = deque(job for job in distinct.values() if not RunFolder(job.folder).finished)
+        self.pending = deque(job for job in distinct.values() if not Run(job.folder).finished)
         self.held: list[Job] = []
         self.active: list[_Worker] = []
         # Counted over finished runs too: a continued run then has the threads it began with, and ends the same.
@@ -156,7 +157,7 @@ class _Crew:
         """Take up runs that another process worked on, once it does so no longer."""
         for job in [job for job in self.held if not is_locked(job.lock)]:
             self.held.remove(job)
-            if RunFolder(job.folder).finished:
+            if Run(job.folder).finished:
                 self.callback.done(job)
             else:
                 self.pending.append(job)

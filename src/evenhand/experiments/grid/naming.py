@@ -15,7 +15,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
 from evenhand.core.text import slug
 from evenhand.data.benchmarks import BENCHMARKS
-from evenhand.runs.config import Config, load_config
+from evenhand.runs.config import Config
+from evenhand.runs.folder import Run
 from evenhand.runs.frozen import FROZEN
 from evenhand.training.objectives import canonical_objective
 
@@ -64,21 +65,21 @@ def run_folder(root: Path, config: Config) -> Path:
     if not folder.exists():
         others = glob.glob(f"{glob.escape(str(root / name[:-DIGITS]))}{'[0-9a-f]' * DIGITS}")
         alike = [Path(other) for other in sorted(others) if _name_by_config(Path(other)) == name]
-        return next((other for other in alike if (other / "summary.json").is_file()), alike[0] if alike else folder)
+        return next((other for other in alike if Run(other).finished), alike[0] if alike else folder)
     return folder
 
 
 def _name_by_config(folder: Path) -> str | None:
-    path = folder / "config.yaml"
+    run = Run(folder)
     try:
-        return _name_in(path, path.stat().st_mtime_ns)
-    except (OSError, EvenhandError):  # no run, or one whose damage is told when it is asked for
+        return _name_in(run, run.changed)
+    except EvenhandError:  # no run, or one whose damage is told when it is asked for
         return None
 
 
 @lru_cache(maxsize=4096)
-def _name_in(path: Path, _changed: int) -> str:
-    return run_name(load_config(path))
+def _name_in(run: Run, _changed: int) -> str:
+    return run_name(run.config)
 
 
 def _settings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -93,11 +94,11 @@ def _settings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, 
 
 def _content_of(weights: Path) -> str:
     """Return a hash of the weights in a file or a finished run; of a run that is still to be made, its name."""
-    if (weights / "config.yaml").is_file():
-        selected = "last" if load_config(weights / "config.yaml").select == "last" else "best"
-        weights = weights / "weights" / f"{selected}.safetensors"
-        if not (weights.parent.parent / "summary.json").is_file():
-            return weights.parent.parent.name
+    run = Run(weights)
+    if run.begun:
+        if not run.finished:
+            return run.path.name
+        weights = run.selected_weights
     try:
         found = weights.stat()
         return _sha256(weights, found.st_mtime_ns, found.st_size)

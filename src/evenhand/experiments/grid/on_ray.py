@@ -18,7 +18,7 @@ from evenhand.experiments.grid.local import PATIENCE, POLL, sigterm_interrupts
 from evenhand.experiments.grid.locks import is_locked
 from evenhand.experiments.grid.one_run import End, do_run
 from evenhand.experiments.grid.progress import GridCallback, read_rows
-from evenhand.training.run import RunFolder
+from evenhand.runs.folder import Run
 
 RETRIES = 3
 """How often Ray starts a run again whose worker died."""
@@ -59,7 +59,7 @@ class _Tasks:
     def __init__(self, ray: Any, jobs: Sequence[Job], command: str, callback: GridCallback) -> None:
         self.ray, self.command, self.callback = ray, command, callback
         distinct = {job.folder: job for job in jobs}
-        self.pending = [job for job in distinct.values() if not RunFolder(job.folder).finished]
+        self.pending = [job for job in distinct.values() if not Run(job.folder).finished]
         self.held: list[Job] = []
         self.active: dict[Any, Job] = {}
         self.epochs = {job.folder: len(read_rows(job)) for job in self.pending}

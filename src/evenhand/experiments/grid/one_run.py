@@ -10,9 +10,10 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.experiments.grid.locks import Lock, take_lock, wait_for_lock
 from evenhand.experiments.grid.naming import run_name
-from evenhand.runs.config import save_config
-from evenhand.training.run import RunFolder, resume_run, train_run
-from evenhand.training.trainer import Callback, EpochRow
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
+from evenhand.training.run import resume_run, train_run
+from evenhand.training.trainer import Callback
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> 
     if lock is None:
         return End("busy")
     with lock:
-        if RunFolder(job.folder).finished:
+        if Run(job.folder).finished:
             return End("done")
         try:
             job.failure.unlink(missing_ok=True)
@@ -50,17 +51,16 @@ def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> 
 
 
 def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
-    path = job.folder / "config.yaml"
-    if not path.is_file():
+    run = Run(job.folder)
+    if not run.begun:
         for left_over in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
             left_over.unlink(missing_ok=True)
         train_run(job.config, job.folder, command=command, callback=callback)
         return
-    begun = RunFolder(job.folder).config()
-    if run_name(begun) != run_name(job.config):
-        raise EvenhandError(f"{path} was changed after the run began; remove {job.folder} to start it anew.")
-    if begun != job.config:
-        save_config(job.config, path, command)  # the data lie elsewhere now, or other devices compute
+    if run_name(run.config) != run_name(job.config):
+        raise EvenhandError(f"The config in {run.path} was changed after the run began; remove it to start it anew.")
+    if run.config != job.config:
+        run.write_config(job.config, command)  # the data lie elsewhere now, or other devices compute
     resume_run(job.folder, callback=callback)
 
 

@@ -8,8 +8,8 @@ from statistics import fmean
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job, Status, status
-from evenhand.runs.history import read_history
-from evenhand.training.trainer import EpochRow
+from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import Run
 
 
 class GridCallback:
@@ -19,7 +19,7 @@ class GridCallback:
         """A process begins or continues this run; this may happen again if the process is lost."""
 
     def progress(self, job: Job, row: EpochRow) -> None:
-        """An epoch of this run is on disk: its row of `history.csv`."""
+        """An epoch of this run is on disk: its row of the history."""
 
     def waiting(self, job: Job) -> None:
         """Another process, not of this grid, works on this run; it is looked after again later."""
@@ -56,7 +56,7 @@ def describe(jobs: Sequence[Job]) -> list[JobState]:
 def read_rows(job: Job) -> list[EpochRow]:
     """Return the epochs of a run that are on disk."""
     try:
-        return read_history(job.folder / "history.csv")
+        return Run(job.folder).history
     except EvenhandError:  # none yet, or damaged, which the run itself will tell
         return []
 

@@ -1,6 +1,5 @@
 """Whether a source of pictures is still what finished runs were trained on."""
 
-import json
 from collections.abc import Sequence
 
 from evenhand.core.errors import EvenhandError
@@ -9,7 +8,7 @@ from evenhand.data.splits import drop_small_classes
 from evenhand.data.table import SampleTable
 from evenhand.experiments.grid.jobs import Job
 from evenhand.experiments.grid.naming import is_benchmark
-from evenhand.training.run import RunFolder
+from evenhand.runs.folder import Run
 from evenhand.training.setup import split
 
 
@@ -26,7 +25,7 @@ def refuse_changed_source(jobs: Sequence[Job]) -> None:
     """
     finished: dict[str, list[Job]] = {}
     for job in jobs:
-        if not is_benchmark(job.config.data.source) and RunFolder(job.folder).finished:
+        if not is_benchmark(job.config.data.source) and Run(job.folder).finished:
             finished.setdefault(job.config.data.source, []).append(job)
     for source, done in finished.items():
         first = done[0]  # the others were compared with it when they were added
@@ -39,9 +38,9 @@ def refuse_changed_source(jobs: Sequence[Job]) -> None:
 
 def _is_as_trained(job: Job, table: SampleTable) -> bool:
     try:
-        content = json.loads((job.folder / "splits.json").read_text())
-        before = [[str(each) for each in content[name]] for name in ("train", "val", "test")]
-    except (OSError, ValueError, LookupError, TypeError):
+        named = Run(job.folder).splits
+        before = [list(ids) for ids in (named.train, named.val, named.test)]
+    except EvenhandError:
         return True  # nothing to tell by
     if job.config.data.skip_bad:  # which pictures were left out is not known without reading all of them
         return {each for ids in before for each in ids} <= set(table.ids.tolist())
