@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.fabricated import write_comparison_folder, write_run
+from tests.fabricated import write_comparison_folder, write_pictured_run
 from tests.trained import Trained, assert_one_sentence, evenhand
 
 NAMES = ("cat", "dog", "owl")
@@ -32,9 +32,9 @@ def test_what_cannot_be_reported_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert_one_sentence(evenhand(capsys, monkeypatch, "report", tmp_path), "is neither a run nor a comparison")
-    run = write_run(tmp_path / "run", names=NAMES)
+    run = write_pictured_run(tmp_path / "run", names=NAMES)
     (run / "predictions.npz").write_bytes(b"damaged")
     assert_one_sentence(evenhand(capsys, monkeypatch, "report", run), f"Cannot read {run / 'predictions.npz'}")
-    other = write_run(tmp_path / "other", names=NAMES)
+    other = write_pictured_run(tmp_path / "other", names=NAMES)
     assert_one_sentence(evenhand(capsys, monkeypatch, "report", other, run), "say where with --out")
     assert not list(tmp_path.rglob("report.html"))

@@ -11,7 +11,7 @@ from evenhand.paper.evidence import CLUSTERS, Finding, State, overall, separatio
 from evenhand.paper.planning import StudyCell, StudyOptions, plan
 from evenhand.paper.reproducing import how_made
 from evenhand.paper.studies import STUDIES
-from tests.experiments.finished_runs import finish
+from tests.fabricated import finish
 
 PRINTED = {claim.id: claim.printed() for claim in CLAIMS}
 

@@ -27,7 +27,7 @@ from evenhand.report.figures.page_figure import Hover, PageFigure, Shown
 from evenhand.report.material import Material, read_material
 from evenhand.report.page import render, write_report
 from evenhand.report.tables import class_table, confusion_table, pair_table
-from tests.report.fabricated import HOSTILE, write_comparison_folder, write_run
+from tests.fabricated import HOSTILE, write_comparison_folder, write_pictured_run
 
 ANIMALS = ("cat", "dog", "owl", "lynx")
 
@@ -75,7 +75,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return write_run(tmp_path / "run", names=ANIMALS)
+    return write_pictured_run(tmp_path / "run", names=ANIMALS)
 
 
 def test_a_comparison_begins_with_its_verdict(hostile: Path, compared: str) -> None:
@@ -293,7 +293,7 @@ def test_features_are_drawn_or_said_to_be_missing(run: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_pictures_are_left_out_where_they_are_missing_damaged_or_of_another_run(tmp_path: Path, run: Path) -> None:
-    other = write_run(tmp_path / "other", names=ANIMALS, ids_from=100)
+    other = write_pictured_run(tmp_path / "other", names=ANIMALS, ids_from=100)
     shutil.copy(other / "thumbnails.npz", run)
     assert f"{run / 'thumbnails.npz'} does not belong to the predictions.npz beside it." in page(run).text
     (run / "thumbnails.npz").write_bytes(b"")
@@ -304,13 +304,13 @@ def test_pictures_are_left_out_where_they_are_missing_damaged_or_of_another_run(
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_without_an_error_has_an_empty_gallery(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", names=ANIMALS, gain=50)
+    run = write_pictured_run(tmp_path / "run", names=ANIMALS, gain=50)
     assert "There are none." in page(run).text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_an_unfinished_run_shows_its_curves_and_how_to_continue(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a run", names=ANIMALS, finished=False)
+    run = write_pictured_run(tmp_path / "a run", names=ANIMALS, finished=False)
     found = page(run)
     assert (
         f"a run is not finished: 1 of 3 epochs are done. Continue it with evenhand train --resume '{run}'" in found.text
@@ -323,7 +323,7 @@ def test_an_unfinished_run_shows_its_curves_and_how_to_continue(tmp_path: Path) 
 
 @pytest.mark.usefixtures("undrawn")
 def test_finished_and_unfinished_runs_share_a_page(tmp_path: Path, run: Path) -> None:
-    text = page(run, write_run(tmp_path / "late", names=ANIMALS, objective="cce", finished=False)).text
+    text = page(run, write_pictured_run(tmp_path / "late", names=ANIMALS, objective="cce", finished=False)).text
     assert "ce: balanced accuracy" in text
     assert "late is not finished" in text
 
@@ -356,19 +356,19 @@ def test_a_summary_that_lacks_something_is_named(run: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_several_runs_stand_side_by_side_without_statistics(tmp_path: Path, run: Path) -> None:
-    other = write_run(tmp_path / "other", names=ANIMALS, objective="cce", seed=1)
+    other = write_pictured_run(tmp_path / "other", names=ANIMALS, objective="cce", seed=1)
     found = page(run, other)
     assert "2 runs side by side, tested on the same images. Whether they differ is not tested here" in found.text
     assert "cce: balanced accuracy" in found.text
     assert "differences" not in [each["id"] for each in found.every("section")]
-    elsewhere = write_run(tmp_path / "elsewhere", names=ANIMALS, seed=1, ids_from=100)
+    elsewhere = write_pictured_run(tmp_path / "elsewhere", names=ANIMALS, seed=1, ids_from=100)
     assert "2 runs side by side, tested on different images." in page(run, elsewhere).text
     assert "ce, seed 1: balanced accuracy" in page(run, elsewhere).text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_runs_of_other_classes_share_only_a_table(tmp_path: Path, run: Path) -> None:
-    found = page(run, write_run(tmp_path / "other", names=("bus", "tram"), objective="cce"))
+    found = page(run, write_pictured_run(tmp_path / "other", names=("bus", "tram"), objective="cce"))
     assert "The runs do not know the same classes" in found.text
     assert [each["id"] for each in found.every("section")] == ["objectives", "classes", "training", "errors", "repeat"]
 
@@ -387,7 +387,7 @@ def test_where_the_page_is_written(tmp_path: Path, run: Path) -> None:
     assert write_report([run], embedding=False) == run / "report.html"
     assert write_report([run], tmp_path, embedding=False) == tmp_path / "report.html"
     assert write_report([run], tmp_path / "new" / "a.html", embedding=False).read_text().startswith("<!doctype html>")
-    other = write_run(tmp_path / "other", names=ANIMALS, objective="cce")
+    other = write_pictured_run(tmp_path / "other", names=ANIMALS, objective="cce")
     with pytest.raises(EvenhandError, match="say where with --out"):
         write_report([run, other])
 

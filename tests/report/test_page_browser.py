@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenhand.report.page import write_report
+from tests.fabricated import HOSTILE, write_comparison_folder, write_pictured_run
 from tests.report.browser import new_page, open_browser
-from tests.report.fabricated import HOSTILE, write_comparison_folder, write_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -206,7 +206,7 @@ def test_paper_shows_what_scripts_had_put_away(page: "Page") -> None:
 
 
 def test_a_page_about_an_unfinished_run_opens(browser: "Browser", tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", names=("cat", "dog"), finished=False)
+    run = write_pictured_run(tmp_path / "run", names=("cat", "dog"), finished=False)
     with new_page(browser) as page:
         page.goto(write_report([run]).as_uri())
         assert page.locator("h1").inner_text() == "Not finished."

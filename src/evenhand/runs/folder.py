@@ -297,7 +297,7 @@ class Run:
     def _path(self, name: str) -> Path:
         path = self.path / name
         if not self.has(name):
-            raise EvenhandError(f"Cannot read {path}: {'it is no file' if path.exists() else 'there is no such file'}.")
+            raise EvenhandError(f"{path} is no file." if path.exists() else f"{name} is missing in {self.path}.")
         return path
 
     def _checked(self, name: str) -> Path:
@@ -324,6 +324,7 @@ class Run:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))[:100]
             told = reason(ValueError(first["msg"].removeprefix("Value error, ")))
+            told = told[:1].lower() + told[1:]
             raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{told}.") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any], **options: Any) -> None:

@@ -30,8 +30,8 @@ def parse_yaml(text: str) -> Any:
     """
     if len(text) > MOST_BYTES:
         raise EvenhandError(f"it has {len(text):,} characters, and more than {MOST_BYTES:,} are not read.")
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -43,8 +43,6 @@ def parse_yaml(text: str) -> Any:
     # A tag that does not fit its value fails as int(), a dictionary or a date fail, so nothing narrower is safe.
     except Exception as error:
         raise Unreadable(reason(error)) from error
-    finally:
-        loader.dispose()
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
