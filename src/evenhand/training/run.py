@@ -28,6 +28,7 @@ from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.objectives import canonical_objective
 from evenhand.training.setup import Prepared, prepare
+from evenhand.training.start import pin_start
 from evenhand.training.tensorboard import require_tensorboard
 from evenhand.training.trainer import Callback, Trainer, bare
 
@@ -51,6 +52,7 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", callback
     run = Run(Path(folder))
     _check(config)
     _refuse_used(run)  # before other processes join, so that none takes what the first one writes for another run
+    config = pin_start(config)
     fabric = start_fabric(config)
     prepared = prepare(config, progress=fabric.is_global_zero)
     trainer = Trainer(config, run, prepared, fabric)
@@ -65,6 +67,7 @@ def resume_run(folder: Path | str, *, callback: Callback | None = None) -> Run:
     config = run.config
     if run.finished:
         return run
+    pin_start(config)
     fabric = start_fabric(config)
     trainer = Trainer(config, run, prepare(config, progress=fabric.is_global_zero), fabric)
     if fabric.is_global_zero:

@@ -27,6 +27,7 @@ from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
 from evenhand.training.objectives import Objective, build_objective
 from evenhand.training.setup import Prepared
+from evenhand.training.start import foreign_weights, freeze_body, keep_body, load_start
 from evenhand.training.tensorboard import Board
 
 CHECK_EVERY = 50
@@ -83,9 +84,12 @@ class Trainer:
                 channels=prepared.images.channels,
                 image_size=prepared.preprocessing.crop_size,
                 stem=config.model.stem,
-                pretrained=config.model.pretrained,
+                pretrained=foreign_weights(config) or config.model.pretrained,
             )
             replace_head(network, self.objective.head)
+        load_start(network, config, prepared.table.class_names)
+        if config.start.train == "head":
+            freeze_body(network)
         self.card = Card(
             model=network.name,
             stem=network.stem,
@@ -99,7 +103,8 @@ class Trainer:
         torch.manual_seed(_seed(config.seed, "dropout"))
         network = network.to(memory_format=torch.channels_last)
         optimizers = [
-            SGD(network.parameters(), **config.optimizer.model_dump()) for _ in range(self.objective.num_optimizers)
+            SGD([weight for weight in network.parameters() if weight.requires_grad], **config.optimizer.model_dump())
+            for _ in range(self.objective.num_optimizers)
         ]
         module: Any = torch.compile(network) if config.compute.compile else network
         self.model, *self.optimizers = self.fabric.setup(module, *optimizers)
@@ -158,6 +163,8 @@ class Trainer:
     def _epoch(self, epoch: int, batches: Batches, callback: Callback) -> float:
         config, total = self.config, len(batches)
         self.model.train()
+        if config.start.train == "head":
+            keep_body(bare(self.model))
         losses: list[Tensor] = []
         mean = 0.0
         order = self.objective.order(self.prepared.table.labels[self.prepared.splits.train], config.seed, epoch)

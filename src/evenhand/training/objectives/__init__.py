@@ -10,10 +10,11 @@ from math import prod
 
 import torch
 
-from evenhand.training.objectives import after, heads, images, logits, losses, sampling, steps, weights  # noqa: F401
+from evenhand.training.objectives import after, heads, images, logits, losses, sampling, stages, steps, weights  # noqa: F401
 from evenhand.training.objectives.objective import Objective
 from evenhand.training.objectives.part import Known
 from evenhand.training.objectives.spec import all_parts, read_parts, settings_of, spell
+from evenhand.training.objectives.stages import StagePart
 from evenhand.training.objectives.steps import Backward, Forward
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "canonical_objective",
     "cost",
     "describe_objectives",
+    "first_stage",
     "list_objectives",
+    "stage_of",
     "training_objective",
 ]
 
@@ -96,6 +99,28 @@ def training_objective(spec: str) -> str:
         'cce'
     """
     return spell(tuple(part for part in read_parts(spec) if part.kind != "after"))
+
+
+def stage_of(spec: str) -> StagePart | None:
+    """Return the second stage that an objective is, if it is one.
+
+    Example:
+        >>> from evenhand.training.objectives import stage_of
+        >>> stage_of("ce+crt").epochs, stage_of("ce")
+        (10, None)
+    """
+    return next((part for part in read_parts(spec) if isinstance(part, StagePart)), None)
+
+
+def first_stage(spec: str) -> str:
+    """Return the objective of the run that a second stage starts from.
+
+    Example:
+        >>> from evenhand.training.objectives import first_stage
+        >>> first_stage("cce+mixup+crt")
+        'cce+mixup'
+    """
+    return spell(tuple(part for part in read_parts(spec) if part.kind not in ("stage", "after")))
 
 
 def cost(spec: str) -> float:

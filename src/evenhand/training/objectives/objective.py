@@ -25,6 +25,7 @@ from evenhand.training.objectives.part import (
     WeightsPart,
 )
 from evenhand.training.objectives.spec import spell
+from evenhand.training.objectives.stages import StagePart
 from evenhand.training.objectives.steps import Backward, Forward, SingleStep, StepPart
 
 _Kind = TypeVar("_Kind", bound=Part)
@@ -62,8 +63,8 @@ class Objective:
     @property
     def head(self) -> str:
         """The last layer it needs, as `evenhand.models.heads` reads it."""
-        head, logits = self._find(HeadPart), self._find(LogitsPart)
-        return (head and head.head()) or (logits and logits.head()) or "linear"
+        head, logits, stage = self._find(HeadPart), self._find(LogitsPart), self._find(StagePart)
+        return (stage and stage.layer) or (head and head.head()) or (logits and logits.head()) or "linear"
 
     @property
     def num_optimizers(self) -> int:

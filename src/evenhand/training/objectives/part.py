@@ -22,6 +22,7 @@ KINDS = {
     "sampling": "which rows an epoch shows",
     "images": "images and targets of a batch",
     "targets": "targets of a batch",
+    "stage": "a second stage, from the weights of a finished run",
     "after": "what is added to the logits of a trained network",
 }
 """Every kind of part and what it changes, in the order in which an objective is spelled; it has one of a kind."""
