@@ -1,0 +1,109 @@
+"""A second stage begins with the weights it names, trains what it says, and names its parent by content."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.models.build import build_model
+from evenhand.models.heads import CosineHead, last_layer, replace_head
+from evenhand.models.weights import describe_file
+from evenhand.runs.config import load_config
+from evenhand.training.checkpoint import load_classifier, load_weights
+from evenhand.training.inference import selected_weights
+from evenhand.training.run import resume_run, train_run
+from evenhand.training.start import second_stage
+from evenhand.training.trainer import Interrupted
+from tests.training.runs import StopAfter, assert_same_run, tiny, trainer_of
+
+
+def changed(first: Path, second: Path) -> set[str]:
+    """The weights that the second run has otherwise than the first."""
+    before, after = (load_weights(selected_weights(run))[0] for run in (first, second))
+    return {key for key in after if key not in before or not torch.equal(before[key], after[key])}
+
+
+def sentence(*settings: str, folder: Path) -> str:
+    with pytest.raises(EvenhandError) as caught:
+        train_run(tiny(*settings), folder / "refused")
+    assert not (folder / "refused" / "config.yaml").exists()
+    return str(caught.value)
+
+
+def test_crt_trains_a_fresh_last_layer(whole: Path, tmp_path: Path) -> None:
+    config = second_stage(whole, "crt", epochs=2)
+    assert (config.objective, config.epochs, config.start.load, config.start.train) == ("cce+crt", 2, "body", "head")
+    run = train_run(config, tmp_path / "second").path
+    assert changed(whole, run) == {"network.head.weight", "network.head.bias"}
+    kept = load_config(run / "config.yaml")
+    assert kept.start.sha256 == describe_file(selected_weights(whole)).sha256
+    assert kept.data == load_config(whole / "config.yaml").data
+
+
+def test_lws_learns_a_scale_for_each_class(whole: Path, tmp_path: Path) -> None:
+    run = train_run(second_stage(whole, "lws:epochs=2"), tmp_path / "second").path
+    assert changed(whole, run) == {"network.head.scale"}
+    (first, _), (second, _) = (load_classifier(selected_weights(each)) for each in (whole, run))
+    images = torch.randn(3, 1, 8, 8)
+    scale = second.get_parameter("network.head.scale")
+    assert len(scale.unique()) > 1
+    torch.testing.assert_close(second.eval()(images), first.eval()(images) * scale)
+
+
+def test_it_begins_where_the_first_ended(whole: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(tiny(f"start.weights={whole}"), tmp_path / "run")
+    tensors, _ = load_weights(selected_weights(whole))
+    assert all(torch.equal(tensors[key], value) for key, value in trainer.model.state_dict().items())
+    assert all(weight.requires_grad for weight in trainer.model.parameters())
+
+
+def test_resumed_equals_uninterrupted(whole: Path, tmp_path: Path) -> None:
+    config = second_stage(whole, "crt", epochs=3)
+    train_run(config, tmp_path / "plain")
+    with contextlib.suppress(Interrupted):
+        train_run(config, tmp_path / "stopped", callback=StopAfter(10))
+    resume_run(tmp_path / "stopped")
+    assert_same_run(tmp_path / "plain", tmp_path / "stopped")
+
+
+def test_weights_of_others_fill_the_body(tmp_path: Path) -> None:
+    network = build_model("resnet8", num_classes=7, channels=1, image_size=8)
+    plain = {key.removeprefix("network."): value for key, value in network.state_dict().items()}
+    save_file(plain, tmp_path / "foreign.safetensors")
+    start = f"start.weights={tmp_path / 'foreign.safetensors'}"
+    trainer = trainer_of(tiny(start, "start.load=body", "start.train=head"), tmp_path / "run")
+    for key, value in trainer.model.state_dict().items():
+        assert torch.equal(value, network.state_dict()[key]) == (not key.startswith("network.head.")), key
+    assert "set start.load=body" in sentence(start, folder=tmp_path)
+
+
+def test_mistakes_are_told_before_anything_is_written(whole: Path, tmp_path: Path) -> None:
+    told = {
+        "There is no run": ["start.weights=nowhere"],
+        "crt is a second stage of a finished run": ["objective=ce+crt"],
+        "but this run trains a resnet32": [f"start.weights={whole}", "model.name=resnet32"],
+        "no longer those that this run began with": [f"start.weights={whole}", f"start.sha256={'a' * 64}"],
+        "do not fit": [f"start.weights={whole}", "objective=ldam"],
+    }
+    for reason, settings in told.items():
+        assert reason in sentence(*settings, folder=tmp_path)
+    for stage, reason in {"crt+balanced-softmax": "both make up", "lws+cosine": "scales a plain last layer"}.items():
+        with pytest.raises(EvenhandError, match=reason):
+            second_stage(whole, stage)
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet18", "lite0"])
+def test_a_cosine_head_takes_the_place_of_the_last_layer(name: str) -> None:
+    model = build_model(name, num_classes=5, image_size=32)
+    replaced = replace_head(model, "cosine:scale=16").get_submodule(last_layer(model))
+    assert isinstance(replaced, CosineHead)
+    assert not any(isinstance(module, nn.Linear) and module.out_features == 5 for module in model.modules())
+    logits, features = model.eval()(torch.randn(2, 3, 32, 32), with_features=True)
+    expected = 16 * torch.cosine_similarity(features[:, None], replaced.weight[None], dim=2)
+    torch.testing.assert_close(logits, expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert replaced(features).dtype == torch.float32
