@@ -9,7 +9,8 @@ from evenhand.core.text import some
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
-from evenhand.runs.config import Config, load_config
+from evenhand.runs.config import Config
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.inference import selected_weights
 from evenhand.training.objectives import stage_of
@@ -35,7 +36,7 @@ def second_stage(run: Path | str, stage: str, *, epochs: int | None = None) -> C
         ('cce+crt', 'body', 'head', 2)
     """
     selected_weights(run)  # says so where there is none
-    first = load_config(Path(run) / "config.yaml")
+    first = Run(Path(run)).config
     objective = f"{first.objective}+{stage}"
     start = first.start.model_copy(update={"weights": str(run), "sha256": None})
     return with_stage(first.model_copy(update={"objective": objective, "start": start}), epochs=epochs)
