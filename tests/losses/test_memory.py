@@ -35,6 +35,9 @@ LOSSES = {
     "complement entropy": ours.complement_entropy,
     "cce": ours.complement_cross_entropy,
     "cce, weighted": lambda z, t: ours.complement_cross_entropy(z, t, torch.ones(K), ignore_index=3),
+    "cce, offset": lambda z, t: ours.complement_cross_entropy(z, t, offset=torch.linspace(-5, 0, K), share=0.3),
+    "cce, far offset": lambda z, t: ours.complement_cross_entropy(z, t, offset=torch.linspace(-50, 0, K)),
+    "cce, spare": lambda z, t: ours.complement_cross_entropy(z, t, spare=2),
 }
 
 
