@@ -98,7 +98,7 @@ def summary_of(
         "selected": {"rule": config.select, "epoch": max(len(rows), 1), **best},
         "seconds_per_epoch": float(np.median([row.get("seconds", 1.0) for row in rows])) if rows else 1.0,
         "notes": [],
-        **summarise(predictions, seed=config.seed),
+        **summarise(predictions),
     }
 
 

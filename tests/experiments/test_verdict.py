@@ -5,9 +5,10 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import ttest_rel
 
-from evenhand.experiments.comparison.verdict import Difference, conclusion, in_points, judge_differences
+from evenhand.experiments.comparison import judge_differences
+from evenhand.experiments.comparison.verdict import Difference, conclusion, in_points, outcome_words, verdict_sentences
+from evenhand.metrics.images import ImageError
 
 CE = [0.80, 0.81, 0.79, 0.82, 0.80]
 
@@ -17,14 +18,17 @@ def plus(*gains: float) -> list[float]:
     return [value + gain / 100 for value, gain in zip(CE, gains, strict=False)]
 
 
-def sentences(**objectives: list[float]) -> list[str]:
+def judged(**objectives: list[float]) -> list[Difference]:
     n = min(map(len, objectives.values()))
-    values = {"ce": CE[:n], **objectives}
-    return [each.sentence() for each in judge_differences({"balanced_accuracy": values}, "ce")]
+    return judge_differences({"balanced_accuracy": {"ce": CE[:n], **objectives}}, "ce")
+
+
+def sentences(**objectives: list[float]) -> list[str]:
+    return [each.sentence() for each in judged(**objectives)]
 
 
 def test_better() -> None:
-    assert sentences(cce=plus(0.5, 0.8, 1.1, 0.9, 0.7)) == ["balanced accuracy: cce +0.8 [0.5, 1.1] over ce, 5 seeds"]
+    assert sentences(cce=plus(1.5, 1.8, 2.1, 1.9, 1.7)) == ["balanced accuracy: cce +1.8 [1.5, 2.1] over ce, 5 seeds"]
 
 
 def test_worse() -> None:
@@ -32,36 +36,53 @@ def test_worse() -> None:
     assert sentences(cot=plus(-0.5, -0.8, -1.1, -0.9, -0.7)) == [expected]
 
 
-def test_cannot_tell_says_what_would_show() -> None:
-    [found] = sentences(focal=plus(0.5, -0.4, 0.6))
-    assert found == (
-        "balanced accuracy: focal +0.2 [-1.1, 1.6] against ce: cannot tell with 3 seeds; only differences above about "
-        "1.8 points would show"
-    )
+def test_by_less_than_matters() -> None:
+    up, down = judged(cce=plus(0.5, 0.6, 0.55, 0.6, 0.5)), judged(cce=plus(-0.5, -0.6, -0.55, -0.6, -0.5))
+    assert [each.outcome for each in (*up, *down)] == ["better by less than matters", "worse by less than matters"]
+    assert up[0].sentence().endswith("over ce, by less than matters (1 point), 5 seeds")
+    assert conclusion(up, "ce") == "Use cce: better than ce in balanced accuracy, by less than 1 point."
+    [wide] = judge_differences({"few": {"ce": CE, "cce": plus(0.5, 0.6, 0.55, 0.6, 0.5)}}, "ce", margin=0.001)
+    assert wide.outcome == "better"
 
 
-def test_what_would_show_grows_with_the_number_of_tests() -> None:
-    noisy = plus(0.5, -0.4, 0.6)
-    alone, *_ = judge_differences({"balanced_accuracy": {"ce": CE[:3], "a": noisy}}, "ce")
-    among, *_ = judge_differences({"balanced_accuracy": {"ce": CE[:3], "a": noisy, "b": noisy, "c": noisy}}, "ce")
-    assert alone.detectable == alone.detectable_in_family == among.detectable
-    assert among.detectable_in_family > 1.5 * among.detectable
+def test_no_difference_that_matters() -> None:
+    found = judged(cot=plus(0.1, -0.2, 0.2, 0.1, -0.1))
+    assert [each.outcome for each in found] == ["no difference that matters"]
+    assert found[0].decided
+    assert "no difference that matters (below 1 point), 5 seeds" in found[0].sentence()
+    assert conclusion(found, "ce") == "Use ce: cot is no different by 1 point or more."
 
 
-def test_a_difference_that_only_the_plain_test_finds_is_not_claimed() -> None:
-    noisy = plus(2, -2, 1, -3, 2)
-    close = plus(0.9, 0.1, 1.2, 0.2, 1.0)
-    first, *_ = sentences(cce=close, a=noisy, b=noisy)
-    assert 0.0166 < ttest_rel(close, CE).pvalue < 0.05
-    assert "cannot tell with 5 seeds; too little after Holm's correction (p = 0.11)" in first
-    assert "over" not in first
-    assert sentences(cce=close)[0].endswith("over ce, 5 seeds"), "as the only test it is claimed"
+def test_cannot_tell_yet_says_how_many_more_seeds_would() -> None:
+    [found] = judged(focal=plus(0.5, -0.4, 1.6))
+    assert found.sentence().startswith("balanced accuracy: focal +0.6 [-1.9, 3.1] against ce: cannot tell yet with 3")
+    assert found.sentence().endswith(f"{found.more_seeds} more would probably tell")
+    assert 8 < found.more_seeds < 60, "a difference of 0.6 spreads"
+    [sure] = judged(focal=plus(1.5, 0.6, 2.6))
+    assert sure.outcome == "cannot tell yet"
+    assert sure.more_seeds < found.more_seeds, "a larger one needs fewer"
+
+
+def test_more_seeds_do_not_help_where_test_images_decide() -> None:
+    values = {"balanced_accuracy": {"ce": CE, "cce": plus(1.5, 1.8, 2.1, 1.9, 1.7)}}
+    few_images = {"balanced_accuracy": {"cce": ImageError(0.018, error=0.03, shared=0.03, freedom=50)}}
+    [found] = judge_differences(values, "ce", images=few_images)
+    assert found.outcome == "better on these test images only"
+    assert found.more_seeds is None
+    assert found.what_would_tell() == "more seeds alone would hardly tell"
+    assert found.low < 0 < found.high
+    assert "better on these test images only" in found.sentence()
+    assert conclusion([found], "ce").startswith("No winner yet: cce is better than ce on these test images only")
+    many = {"balanced_accuracy": {"cce": ImageError(0.018, error=0.003, shared=0.003, freedom=5000)}}
+    [found] = judge_differences(values, "ce", images=many)
+    assert found.outcome == "better"
 
 
 def test_no_difference_and_no_spread() -> None:
-    same, shifted = sentences(erm=CE, cce=plus(1, 1, 1, 1, 1))
-    assert same == "balanced accuracy: erm 0.0 [0.0, 0.0] against ce: no difference in any of 5 seeds"
-    assert shifted == (
+    same, shifted = judged(erm=CE, cce=plus(1, 1, 1, 1, 1))
+    assert same.sentence() == "balanced accuracy: erm 0.0 [0.0, 0.0] against ce: no difference in any of 5 seeds"
+    assert outcome_words(same) == "no difference seen"
+    assert shifted.sentence() == (
         "balanced accuracy: cce +1.0 against ce: cannot tell, as all 5 seeds differ by the same amount, to within one "
         "test image, and so show no spread to test with"
     )
@@ -71,17 +92,10 @@ def test_one_image_more_in_every_seed_is_no_claim() -> None:
     values = {"ce": CE[:3], "cce": plus(100 / 350, 100 / 360, 100 / 370)}
     [plain] = judge_differences({"balanced_accuracy": values}, "ce")
     [found] = judge_differences({"balanced_accuracy": values}, "ce", resolutions={"balanced_accuracy": 1 / 370})
-    assert (plain.outcome, found.outcome, found.p) == ("better", "cannot tell", None)
+    assert (plain.claimed, found.outcome, found.p) == (True, "cannot tell yet", None)
     assert "to within one test image" in found.sentence()
     [other] = judge_differences({"few": values}, "ce", resolutions={"balanced_accuracy": 1 / 370})
-    assert other.outcome == "better", "each metric has its own"
-
-
-def test_two_seeds_that_could_show_nothing_say_so() -> None:
-    noisy = {name: plus(4, -3) for name in "abcdef"}
-    assert sentences(**noisy)[0].endswith(
-        "cannot tell with 2 seeds; no difference can be counted on to show with so few"
-    )
+    assert other.claimed, "each metric has its own"
 
 
 @given(
@@ -90,29 +104,46 @@ def test_two_seeds_that_could_show_nothing_say_so() -> None:
     )
 )
 @settings(deadline=None, derandomize=True)
-def test_a_claim_always_has_holm_s_p_below_5_percent(values: list[list[float]]) -> None:
+def test_every_claim_is_read_from_its_interval(values: list[list[float]]) -> None:
     named = {f"o{place}": own for place, own in enumerate(values)}
     for each in judge_differences({"balanced_accuracy": named, "few": named}, "o0"):
-        claimed = " over " in each.sentence() or " worse, " in each.sentence()
-        assert claimed == (each.holm_p is not None and each.holm_p < 0.05) == (each.outcome != "cannot tell")
-        assert each.holm_p is None or each.p is None or each.holm_p >= each.p
-        if claimed:
-            assert each.low is not None
-            assert each.high is not None
-            assert (each.low > 0) == (each.mean > 0) == (each.high > 0), "the interval agrees with the claim"
+        assert each.claimed == (each.p is not None and each.level > 0 and each.p <= each.level)
+        assert each.outcome.startswith(("better", "worse")) == each.claimed
+        if each.level and each.low is not None and each.spread:
+            assert each.claimed == (not each.low <= 0 <= each.high)
+            inside = max(abs(each.low), abs(each.high)) < 0.01
+            assert inside == each.outcome.endswith("matters")
 
 
-def test_the_family_is_all_objectives_times_both_metrics() -> None:
-    cce, cot = plus(0.5, 0.8, 1.1, 0.9, 0.7), plus(0.5, -0.4, 0.6, 0.1, 0)
-    values = {"ce": CE, "cce": cce, "cot": cot}
-    found = judge_differences({"balanced_accuracy": values, "few": values}, "ce")
+def test_few_shot_classes_are_tested_behind_balanced_accuracy() -> None:
+    sure, noisy = plus(1.5, 1.8, 2.1, 1.9, 1.7), plus(2, -2, 1, -3, 2)
+    values = {"few": {"ce": CE, "a": sure, "b": sure}, "balanced_accuracy": {"ce": CE, "a": sure, "b": noisy}}
+    found = judge_differences(values, "ce")
     assert [(each.metric, each.objective) for each in found] == [
-        ("balanced_accuracy", "cce"),
-        ("balanced_accuracy", "cot"),
-        ("few", "cce"),
-        ("few", "cot"),
+        ("balanced_accuracy", "a"),
+        ("balanced_accuracy", "b"),
+        ("few", "a"),
+        ("few", "b"),
     ]
-    assert found[0].holm_p == pytest.approx(4 * ttest_rel(cce, CE).pvalue)
+    assert [each.outcome for each in found] == ["better", "cannot tell yet", "better", "cannot tell yet"]
+    assert [each.level for each in found] == pytest.approx([0.025, 0.025 + 0.00625, 0.0125, 0])
+    assert outcome_words(found[3]) == "not tested"
+    assert "balanced accuracy comes first" in found[3].sentence()
+
+
+def test_what_cannot_be_told_is_one_line() -> None:
+    noisy = {name: plus(4, -3, 1, -2, 1) for name in "abcdef"}
+    values = {"ce": CE, **noisy, "cce": plus(9.5, 9.8, 9.1, 9.9, 9.7)}
+    found = judge_differences({"balanced_accuracy": values, "few": values}, "ce")
+    lines = verdict_sentences(found)
+    assert len(lines) == 3
+    assert lines[0].startswith("balanced accuracy: cce +9.6")
+    assert lines[2].startswith("cannot tell yet with 5 seeds: a, b, c, d, e, f in balanced accuracy; ")
+
+
+def test_two_objectives_that_are_no_objectives() -> None:
+    assert judge_differences({"balanced_accuracy": {"ce": CE}}, "ce") == []
+    assert judge_differences({}, "ce") == []
 
 
 @pytest.mark.parametrize(
@@ -131,8 +162,8 @@ def test_points(numbers: tuple[float, float | None, float | None], text: str) ->
 
 
 def claim(objective: str, metric: str, mean: float, *, sure: bool = True, seeds: int = 5) -> Difference:
-    p = 0.01 if sure else 0.5
-    return Difference(objective, "ce", metric, "paired t over seeds", seeds, mean, mean, mean, 0.01, p, p)
+    p = 0.001 if sure else 0.5
+    return Difference(objective, "ce", metric, seeds, mean, mean, mean, 0.01, sure, sure, p=p, spread=0.01)
 
 
 BALANCED, FEW = "balanced_accuracy", "few"
@@ -155,18 +186,9 @@ BALANCED, FEW = "balanced_accuracy", "few"
             "Use cce or cot: each is better than ce in balanced accuracy; which of them is best was not tested.",
         ),
         (
-            [claim("cce", BALANCED, 1), claim("cot", BALANCED, 2), claim("cce", FEW, 1), claim("cot", FEW, -1)],
-            "Use cce or cot: each is better than ce in balanced accuracy (cot at the price of few-shot classes); which "
-            "of them is best was not tested.",
-        ),
-        (
-            [claim("cce", BALANCED, 1, sure=False), claim("cce", FEW, 2)],
-            "No winner in balanced accuracy; where only few-shot classes matter, cce is better than ce.",
-        ),
-        (
-            [claim("cce", BALANCED, -1), claim("cce", FEW, 2)],
-            "No winner in balanced accuracy; where only few-shot classes matter, cce is better than ce (cce at the "
-            "price of balanced accuracy).",
+            [claim("cce", BALANCED, 0.005), claim("cot", BALANCED, 2), claim("cce", FEW, 1), claim("cot", FEW, -1)],
+            "Use cce or cot: each is better than ce in balanced accuracy (cot at the price of few-shot classes; cce by "
+            "less than 1 point); which of them is best was not tested.",
         ),
         (
             [claim("cce", BALANCED, -1), claim("cot", BALANCED, -1)],
@@ -174,11 +196,11 @@ BALANCED, FEW = "balanced_accuracy", "few"
         ),
         (
             [claim("cce", BALANCED, -1), claim("cot", BALANCED, 5, sure=False)],
-            "No winner: nothing here is shown to be better than ce; stay with ce, or add seeds.",
+            "No winner yet: with 5 seeds nothing is shown to be better than ce; stay with ce, or add seeds.",
         ),
         (
             [claim("cce", BALANCED, 9, seeds=1)],
-            "No winner: one seed cannot tell a better objective from training noise; run 3 seeds or more.",
+            "No winner yet: one seed cannot tell a better objective from training noise; run 3 seeds or more.",
         ),
         ([], "No winner: there is nothing to compare ce with."),
     ],
@@ -189,6 +211,6 @@ def test_conclusion(differences: list[Difference], text: str) -> None:
 
 def test_one_value_each_claims_nothing() -> None:
     [found] = judge_differences({"balanced_accuracy": {"ce": [0.5], "cce": [0.9]}}, "ce")
-    assert (found.outcome, found.p) == ("cannot tell", None)
+    assert (found.outcome, found.p) == ("cannot tell yet", None)
     assert math.isclose(found.mean, 0.4)
-    assert found.sentence() == "balanced accuracy: cce +40.0 against ce: cannot tell with 1 seed"
+    assert found.sentence().startswith("balanced accuracy: cce +40.0 against ce: cannot tell yet with 1 seed")

@@ -7,21 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import nct, t, ttest_rel
 
-from evenhand.core.errors import EvenhandError
-from evenhand.metrics.classification import balanced_accuracy, confusion_matrix, mean_recall
 from evenhand.metrics.paired import (
     balanced_resolution,
     detectable_difference,
     holm,
-    paired_bootstrap,
     paired_difference,
 )
-from evenhand.metrics.predictions import Predictions
-
-from .cases import predictions_of
 
 shares = st.integers(0, 10_000).map(lambda each: each / 10_000)
 
@@ -149,66 +142,3 @@ def test_holm_is_closed_testing_with_bonferroni(p: list[float | None]) -> None:
 def test_holm_refuses_what_is_no_p_value() -> None:
     with pytest.raises(ValueError, match=r"0 to 1, got 1\.5"):
         holm([0.2, 1.5])
-
-
-def pair_of(rng: np.random.Generator, supports: list[int], recalls: tuple[float, float]) -> list[Predictions]:
-    """Two models on the same images, each right in about such a share of them; some images are hard for both."""
-    targets = np.repeat(np.arange(len(supports)), supports)
-    ease = rng.random(len(targets))
-    models = []
-    for recall in recalls:
-        right = 0.5 * ease + 0.5 * rng.random(len(targets)) > 1 - recall
-        predicted = np.where(right, targets, (targets + 1) % len(supports))
-        models.append(predictions_of(np.eye(len(supports))[predicted], targets))
-    return models
-
-
-def confusion(predictions: Predictions) -> NDArray[np.int64]:
-    return confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
-
-
-def test_bootstrap_equals_drawing_images() -> None:
-    """The literal way: the same images for both, drawn with replacement within each class."""
-    rng = np.random.default_rng(1)
-    ours, baseline = pair_of(rng, [40, 25, 12], (0.7, 0.5))
-    gains = (ours.predicted() == ours.targets) * 1.0 - (baseline.predicted() == baseline.targets)
-    places = [np.flatnonzero(ours.targets == k) for k in range(3)]
-    drawn = np.array([gains[rng.choice(each, (20_000, len(each)))].mean(1) for each in places])
-    found = paired_bootstrap(ours, baseline)
-    assert found is not None
-    assert found[0] == pytest.approx(balanced_accuracy(confusion(ours)) - balanced_accuracy(confusion(baseline)))
-    # 0.01: four standard errors of a 2.5% quantile of so many draws of this spread.
-    assert found[1:] == pytest.approx(tuple(np.quantile(drawn.mean(0), [0.025, 0.975])), abs=0.01)
-    group = paired_bootstrap(ours, baseline, [1, 2])
-    assert group is not None
-    assert group[0] == pytest.approx(mean_recall(confusion(ours), [1, 2]) - mean_recall(confusion(baseline), [1, 2]))
-    assert group[1:] == pytest.approx(tuple(np.quantile(drawn[1:].mean(0), [0.025, 0.975])), abs=0.013)
-
-
-def test_bootstrap_of_equal_models_of_absent_classes_and_of_seeds() -> None:
-    ours, baseline = pair_of(np.random.default_rng(2), [30, 20, 0], (0.7, 0.6))
-    assert paired_bootstrap(ours, ours) == (0.0, 0.0, 0.0)
-    assert paired_bootstrap(ours, baseline, [2]) is None
-    assert paired_bootstrap(ours, baseline, [0, 2]) == paired_bootstrap(ours, baseline, [0])
-    first, again, other = (paired_bootstrap(ours, baseline, seed=seed, resamples=100) for seed in (3, 3, 4))
-    assert first == again != other
-
-
-def test_bootstrap_interval_holds_the_true_difference() -> None:
-    """The truth: a model right with chance 1 - F(1 - recall), F the distribution of the mean of two uniforms."""
-    rng, supports, trials = np.random.default_rng(3), [80] * 4, 600
-    truth = 2 * 0.4**2 - 2 * 0.3**2  # F(x) = 2 x^2 up to a half: recalls of 0.7 and 0.6
-    held = 0
-    for trial in range(trials):
-        _, low, high = paired_bootstrap(*pair_of(rng, supports, (0.7, 0.6)), seed=trial, resamples=1000) or (0, 1, 0)
-        held += low <= truth <= high
-    assert 0.92 < held / trials < 0.98  # three standard errors
-
-
-def test_bootstrap_refuses_other_images_and_broken_logits() -> None:
-    ours, baseline = pair_of(np.random.default_rng(4), [5, 5], (0.7, 0.6))
-    other = predictions_of(baseline.logits[::-1], baseline.targets[::-1])
-    with pytest.raises(ValueError, match="same images in the same order"):
-        paired_bootstrap(ours, other)
-    with pytest.raises(EvenhandError, match="NaN or infinite"):
-        paired_bootstrap(ours, predictions_of(np.full((10, 2), np.nan), ours.targets))

@@ -1,6 +1,7 @@
 """The summary: complete, right, and plain enough for JSON."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_by_hand() -> None:
     assert (summary["images"], summary["classes"], summary["absent_classes"]) == (16, 4, ["lynx"])
     assert summary["accuracy"] == 11 / 16
     assert summary["balanced_accuracy"] == pytest.approx((0.8 + 0.75 + 0) / 3)
-    assert summary["classes_without_spread"] == 1
+    assert summary["test_groups"] is None
     assert summary["geometric_mean"] == 0
     assert summary["worst_class"] == {"name": "owl", "recall": 0.0}
     assert summary["macro_f1"] == pytest.approx((16 / 20 + 6 / 9 + 0) / 3)
@@ -38,12 +39,14 @@ def test_by_hand() -> None:
     groups = summary["groups"]
     assert groups["many"]["recall"] == 0.8
     assert groups["medium"] == {**groups["medium"], "recall": 0.75, "classes": 2, "tested": 1}
-    assert groups["few"] == {"recall": 0.0, "interval": [0.0, 0.0], "classes": 1, "tested": 1}
+    assert groups["few"] == {**groups["few"], "recall": 0.0, "classes": 1, "tested": 1}
+    assert groups["few"]["interval"][0] == pytest.approx(0, abs=1e-12)
+    assert groups["few"]["interval"][1] > 0.5, "two images that were wrong are not certain to be"
     confidence = np.exp(2) / (np.exp(2) + 3)
     assert summary["mean_confidence"] == pytest.approx(confidence)
     assert summary["ece"] == pytest.approx(abs(11 / 16 - confidence))
     assert summary["nll"] == pytest.approx(np.log(np.exp(2) + 3) - 2 * 11 / 16)
-    assert "10,000 resamples, seed 0" in summary["intervals"]
+    assert "over test images" in summary["intervals"]
 
 
 def test_classes_by_hand() -> None:
@@ -81,7 +84,7 @@ def plain(value: object) -> bool:
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true", "ignore:A single label was found")
 def test_any_predictions(case: Case) -> None:
     predictions = case.predictions
-    summary = summarise(predictions, seed=3)
+    summary = summarise(predictions)
     assert plain(summary)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     expected = balanced_accuracy_score(predictions.targets, predictions.predicted())
@@ -105,19 +108,31 @@ def test_any_predictions(case: Case) -> None:
             assert (group["classes"], group["tested"]) == (len(getattr(groups, name)), len(occurring))
 
 
-def test_the_same_seed_gives_the_same_summary() -> None:
-    predictions = predictions_of(np.random.default_rng(0).normal(size=(999, 3)), np.arange(999) % 3)
-    assert summarise(predictions) == summarise(predictions, seed=0)
-    other = summarise(predictions, seed=1)
-    assert other["balanced_accuracy_interval"] != summarise(predictions)["balanced_accuracy_interval"]
-    assert other["balanced_accuracy"] == summarise(predictions)["balanced_accuracy"]
+def test_groups_widen_intervals_and_a_class_of_one_group_says_why_it_has_none() -> None:
+    rng = np.random.default_rng(0)
+    targets = np.repeat([0, 1, 2], [200, 100, 20])
+    scene = np.concatenate([np.arange(200) // 20, 10 + np.arange(100) // 20, np.full(20, 99)])
+    right = rng.random(100)[scene] < 0.6
+    logits = np.eye(3)[np.where(right, targets, (targets + 1) % 3)]
+    single = predictions_of(logits, targets)
+    grouped = replace(single, groups=scene.astype(str))
+    alone, together = summarise(single), summarise(grouped)
+    assert together["balanced_accuracy"] == alone["balanced_accuracy"]
+    assert together["test_groups"] == 16
+    for key in ("balanced_accuracy_interval", "accuracy_interval"):
+        (low, high), (below, above) = alone[key], together[key]
+        assert below < low < high < above
+    rows = together["per_class"]
+    assert [row["recall_interval"] is None for row in rows] == [False, False, True]
+    assert "Tested on one group, and so without an interval" in together["intervals"]
+    assert together["intervals"].endswith("'class 2'")
 
 
 def test_one_image() -> None:
     summary = summarise(predictions_of([[0, 0]], [0]))
     assert summary["accuracy"] == summary["balanced_accuracy"] == 1, "of equally likely classes the first is taken"
     assert summary["absent_classes"] == ["class 1"]
-    assert summary["balanced_accuracy_interval"] == [1, 1]
+    assert summary["balanced_accuracy_interval"][0] < 0.5
     assert json.dumps(summary, allow_nan=False)
 
 

@@ -57,8 +57,6 @@ def show(summary: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from evenhand.cli.progress import without_width
-
     console = Console(highlight=False)
     part = " (all of it)" if summary.get("split") == "all" else ""
     images = f"{summary['images']:,} {'image' if summary['images'] == 1 else 'images'}"
@@ -69,9 +67,6 @@ def show(summary: dict[str, Any]) -> None:
     console.print(_class_table(summary["per_class"]))
     console.print()
     lines = [f"Shots: {summary['shot_rule']}.", f"Intervals: {summary['intervals']}."]
-    flat = without_width(summary)
-    if flat:
-        lines.append(f"{flat.capitalize()}.")
     absent = summary["absent_classes"]
     if absent:
         named = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")

@@ -96,28 +96,18 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
             signal.signal(number, handler)
 
 
-def without_width(summary: dict[str, Any]) -> str:
-    """Say that the intervals of means are too narrow, where classes have nothing to resample; else nothing."""
-    flat = summary["classes_without_spread"]
-    if not flat:
-        return ""
-    classes = "1 class, which is" if flat == 1 else f"{flat} classes, which are"
-    return f"intervals of means are too narrow: they have no width from {classes} recognised always or never"
-
-
 def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bool) -> None:
     """Print the judgement of a run."""
     if as_json:
         typer.echo(json.dumps(summary, ensure_ascii=True))
         return
-    low, high = summary["balanced_accuracy_interval"]
+    ends = summary["balanced_accuracy_interval"]
+    interval = "" if ends is None else f" [{ends[0]:.1%}, {ends[1]:.1%}]"
     typer.echo(
-        f"\n{summary['objective']} on {summary['source']}: balanced accuracy {summary['balanced_accuracy']:.1%} "
-        f"[{low:.1%}, {high:.1%}] on {summary['images']:,} test images, accuracy {summary['accuracy']:.1%}"
+        f"\n{summary['objective']} on {summary['source']}: balanced accuracy {summary['balanced_accuracy']:.1%}"
+        f"{interval} on {summary['images']:,} test images, accuracy {summary['accuracy']:.1%}"
     )
-    selected, flat = summary["selected"], without_width(summary)
-    if flat:
-        typer.echo(flat)
+    selected = summary["selected"]
     if selected.get("val_balanced_accuracy") is not None:
         reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
         typer.echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")

@@ -26,7 +26,12 @@ def write_arrays(path: Path | str, **arrays: NDArray[Any]) -> None:
 
 
 def read_arrays(
-    path: Path | str, keys: Iterable[str], what: str = "file of arrays", advice: str = ""
+    path: Path | str,
+    keys: Iterable[str],
+    what: str = "file of arrays",
+    advice: str = "",
+    *,
+    optional: Iterable[str] = (),
 ) -> dict[str, NDArray[Any]]:
     """Read arrays that `numpy.savez` wrote. Other arrays in the file are left alone; pickled ones are never read.
 
@@ -35,6 +40,7 @@ def read_arrays(
         keys: names of the arrays.
         what: what the file should be, for messages.
         advice: what to do if it is not, for messages.
+        optional: names of arrays that need not be there.
 
     Raises:
         EvenhandError: there is no such file, it is damaged or foreign, or it would unpack to far more than it holds.
@@ -58,6 +64,7 @@ def read_arrays(
             missing = [key for key in keys if key not in held]
             if missing:
                 raise EvenhandError(f"it lacks {some(missing)}, so it is no {what}.")
+            keys += [key for key in optional if key in held]
             refuse_bomb([held[key] for key in keys], path.stat().st_size)
             return {key: _read_array(archive, held[key], key) for key in keys}
     except EvenhandError as error:

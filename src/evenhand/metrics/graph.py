@@ -43,30 +43,32 @@ def claim_levels(
         shares = _without(done, shares, left)
 
 
-def few_behind_primary(count: int, level: float, *, few: Sequence[bool]) -> tuple[list[float], dict[int, dict[int, float]]]:
-    """Return the graph of a comparison: each objective's primary question, and that about few-shot classes behind it.
+def chained_questions(count: int, depth: int, level: float) -> tuple[list[float], dict[int, dict[int, float]]]:
+    """Return the graph of a comparison: each objective's primary question, and further ones behind it.
 
-    The level is shared equally by the primary questions, 0 to `count` - 1. Where one is answered, half of its level goes
-    to the few-shot question of the same objective, `count` to 2 `count` - 1, and from there on to the primary questions
-    of the others; where an objective has no few-shot question, to the others at once.
+    The level is shared equally by the primary questions, 0 to `count` - 1. Where one is answered, half of its level
+    goes to the next question about the same objective, `count` places on, and from the last one on to the primary
+    questions of the other objectives.
 
     Args:
         count: of objectives, without the baseline.
+        depth: questions about each.
         level: in all.
-        few: for each objective whether few-shot classes are tested.
 
     Example:
-        >>> from evenhand.metrics.graph import few_behind_primary
-        >>> few_behind_primary(2, 0.05, few=[True, True])
-        ([0.025, 0.025, 0.0, 0.0], {0: {2: 0.5}, 2: {1: 0.5}, 1: {3: 0.5}, 3: {0: 0.5}})
+        >>> from evenhand.metrics.graph import chained_questions
+        >>> chained_questions(2, 2, 0.05)
+        ([0.025, 0.025, 0.0, 0.0], {0: {2: 0.5}, 1: {3: 0.5}, 2: {1: 0.5}, 3: {0: 0.5}})
     """
+    start = [level / count] * count + [0.0] * (count * (depth - 1))
     edges: dict[int, dict[int, float]] = {}
-    for one in range(count):
-        others = {other: HANDED_ON / (count - 1) for other in range(count) if other != one}
-        edges[one] = {count + one: HANDED_ON} if few[one] else others
-        if few[one]:
-            edges[count + one] = others
-    return [level / count] * count + [0.0] * count, edges
+    for place in range(count * depth):
+        if place + count < count * depth:
+            edges[place] = {place + count: HANDED_ON}
+        else:
+            own = place % count
+            edges[place] = {other: HANDED_ON / (count - 1) for other in range(count) if other != own}
+    return start, edges
 
 
 def _ratio(p: float | None, level: float) -> float:

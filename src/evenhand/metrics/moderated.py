@@ -54,13 +54,13 @@ def moderated_differences(
 
     .. math:: s^2 = \frac{w \, s_0^2 + (n - 1) \, s_d^2}{w + n - 1}, \quad w = \min(4, \tfrac23 (k - 1)(n - 1))
 
-    with :math:`w + n - 1` degrees of freedom, where :math:`s_d^2` is that of its own k differences and :math:`s_0^2` the
-    usual one: twice the residual variance of all series with seeds as blocks, or the mean of all :math:`s_d^2` where
-    that is larger, as it is where the baseline spreads most. With one rival this is the paired t-test. The weight was
-    chosen by simulation, before any data: estimating it from them claims too much. Claims of one family at 5% in all
-    are wrong in at most 5% where spreads are equal, or differ by a factor of :math:`e^{0.5}` (one standard deviation of
-    their logarithms), with noise of heavy tails and with ties; fixed spreads that differ by a factor of 3 cost up to
-    7%.
+    with :math:`w + n - 1` degrees of freedom, where :math:`s_d^2` is that of its own k differences and :math:`s_0^2`
+    the usual one: twice the residual variance of all series with seeds as blocks, or the mean of all :math:`s_d^2`
+    where that is larger, as it is where the baseline spreads most. With one rival this is the paired t-test. The weight
+    was chosen by simulation, before any data: estimating it from them claims too much. Claims of one family at 5% in
+    all are wrong in at most 5% where spreads are equal, or differ by a factor of :math:`e^{0.5}` (one standard
+    deviation of their logarithms), with noise of heavy tails and with ties; fixed spreads that differ by a factor of 3
+    cost up to 7%.
 
     Pairs that all differ by the same amount have no spread to measure that amount with, and are not tested; neither do
     they count for what is usual.
@@ -80,48 +80,56 @@ def moderated_differences(
         >>> {name: (round(each.mean, 3), round(each.p, 3)) for name, each in found.items()}
         {'cce': (0.02, 0.001), 'cot': (0.007, 0.11)}
     """
-    table = {name: np.asarray(own, np.float64) for name, own in values.items()}
-    start = table[baseline]
-    _refuse_unlike(table, baseline)
-    differences = {name: own - start for name, own in table.items() if name != baseline}
-    rounding = ROUNDING * max(float(np.abs(own).max()) for own in table.values())
-    n = len(start)
+    names = [baseline, *(name for name in values if name != baseline)]
+    table = _as_table([values[name] for name in names])
+    n = table.shape[1]
+    rounding = ROUNDING * float(np.abs(table).max())
+    differences = table[1:] - table[0]
+    means = differences.mean(axis=1)
+    means[np.abs(means) <= rounding] = 0.0
     least = max(rounding, 0.999 * resolution)  # a whole image is a spread, however it is rounded
-    spreading = {name: own for name, own in differences.items() if n > 1 and np.ptp(own) > least}
-    usual, weight = _usual_variance(np.array([start, *(table[name] for name in spreading)]))
+    spreads = np.ptp(differences, axis=1) > least
+    if n < 2 or not spreads.any():
+        return {
+            name: SeedDifference(float(mean), n, None if n < 2 else 0.0)
+            for name, mean in zip(names[1:], means, strict=True)
+        }
+    variances = differences.var(axis=1, ddof=1)
+    usual, weight = _usual_variance(table[[True, *spreads]], variances[spreads])
+    errors = np.sqrt((weight * usual + (n - 1) * variances) / (weight + n - 1) / n)
     found = {}
-    for name, own in differences.items():
-        mean = float(own.mean())
-        mean = 0.0 if abs(mean) <= rounding else mean
-        if name not in spreading:
-            found[name] = SeedDifference(mean, n, None if n < 2 else 0.0)
-            continue
-        variance = float(own.var(ddof=1))
-        moderated = (weight * usual + (n - 1) * variance) / (weight + n - 1)
-        found[name] = SeedDifference(mean, n, math.sqrt(variance), math.sqrt(moderated / n), weight + n - 1)
+    for place, name in enumerate(names[1:]):
+        mean, freedom = float(means[place]), weight + n - 1
+        found[name] = (
+            SeedDifference(mean, n, math.sqrt(variances[place]), float(errors[place]), freedom)
+            if spreads[place]
+            else SeedDifference(mean, n, 0.0)
+        )
     return found
 
 
-def _usual_variance(series: NDArray[np.float64]) -> tuple[float, float]:
+def _usual_variance(series: NDArray[np.float64], variances: NDArray[np.float64]) -> tuple[float, float]:
     """Return the variance of differences that is usual, and its weight in degrees of freedom.
 
     Args:
         series: (1 + k, n), the baseline first.
+        variances: (k,), of the differences of each.
     """
     rivals, n = len(series) - 1, series.shape[1]
-    if rivals < 2 or n < 2:
+    if rivals < 2:
         return 0.0, 0.0
     residual = series - series.mean(axis=1, keepdims=True)
     residual -= residual.mean(axis=0)
     pooled = 2 * float((residual**2).sum()) / (rivals * (n - 1))
-    paired = float((series[1:] - series[0]).var(axis=1, ddof=1).mean())
-    return max(pooled, paired), min(MOST_WEIGHT, SHARE * (rivals - 1) * (n - 1))
+    return max(pooled, float(variances.mean())), min(MOST_WEIGHT, SHARE * (rivals - 1) * (n - 1))
 
 
-def _refuse_unlike(table: Mapping[str, NDArray[np.float64]], baseline: str) -> None:
-    shape = table[baseline].shape
-    for own in table.values():
-        if own.ndim != 1 or own.shape != shape or not len(own):
-            raise ValueError(f"needs two series of the same length, got {own.shape} and {shape}.")
-        if not np.isfinite(own).all():
-            raise ValueError(f"needs finite values, got {own[~np.isfinite(own)][0]}.")
+def _as_table(series: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    first, *others = (np.asarray(own, np.float64) for own in series)
+    for own in (first, *others):
+        if own.ndim != 1 or own.shape != first.shape or not len(own):
+            raise ValueError(f"needs two series of the same length, got {own.shape} and {first.shape}.")
+    table = np.stack([first, *others])
+    if not np.isfinite(table).all():
+        raise ValueError(f"needs finite values, got {table[~np.isfinite(table)][0]}.")
+    return table

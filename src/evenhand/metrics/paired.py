@@ -1,4 +1,4 @@
-"""Differences between two objectives that met the same seeds, or the same test images."""
+"""Differences between two objectives that met the same seeds."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, stdtr, stdtrit
 
-from evenhand.core.seeds import stream
-from evenhand.metrics.predictions import Predictions
-
 LEVEL, POWER = 0.05, 0.8
-RESAMPLES = 10_000
 
 ROUNDING = 1e-12
 """Differences that vary by less than this share of the values are equal: the rest is the rounding of means."""
@@ -158,63 +154,3 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, (len(tested) - rank) * value))
         adjusted[place] = largest
     return adjusted
-
-
-def paired_bootstrap(
-    ours: Predictions,
-    baseline: Predictions,
-    classes: Iterable[int] | None = None,
-    *,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> tuple[float, float, float] | None:
-    r"""Return the difference of two mean recalls and its 95% percentile interval over test images.
-
-    Test images are drawn again with replacement within each class, the same ones for both models. How many of the drawn
-    images only one of the two recognises is multinomial, so that is drawn directly. As both models stay the same, this
-    says how far other test images could move the difference, and nothing about what other seeds would have trained. The
-    limits of :func:`evenhand.metrics.bootstrap.mean_recall_interval` hold here too: it is too narrow where classes have
-    a handful of test images.
-
-    Args:
-        ours: predictions of one model.
-        baseline: of the other, on the same images in the same order.
-        classes: the classes to average over; None: all, for balanced accuracy. Those that do not occur are left out.
-        seed: of the draws.
-        resamples: how many times to draw.
-
-    Returns:
-        The measured difference, and the lower and upper end; None where none of the classes occurs.
-
-    Example:
-        >>> import numpy as np
-        >>> from evenhand.metrics.paired import paired_bootstrap
-        >>> from evenhand.metrics.predictions import Predictions
-        >>> targets, ids = np.repeat([0, 1], 20), np.arange(40).astype(str)
-        >>> right = np.eye(2, dtype=np.float32)[targets]
-        >>> wrong_in_six = np.where(np.arange(40)[:, None] < 6, right[:, ::-1], right)
-        >>> names, counts = ("a", "b"), np.array([9, 9])
-        >>> one, other = (Predictions(each, targets, ids, names, counts) for each in (right, wrong_in_six))
-        >>> mean, low, high = paired_bootstrap(one, other)
-        >>> round(mean, 3), round(low, 3), round(high, 3)
-        (0.15, 0.05, 0.25)
-    """
-    if not (np.array_equal(ours.ids, baseline.ids) and np.array_equal(ours.targets, baseline.targets)):
-        raise ValueError(
-            f"needs predictions of the same images in the same order, got {len(ours):,} and {len(baseline):,} images "
-            "that are not."
-        )
-    targets = ours.targets
-    gains = (ours.predicted() == targets).astype(np.int64) - (baseline.predicted() == targets)
-    support = np.bincount(targets, minlength=ours.num_classes)
-    tested = [k for k in (range(ours.num_classes) if classes is None else classes) if support[k]]
-    if not tested:
-        return None
-    mean, drawn = 0.0, np.zeros(resamples)
-    for k in tested:
-        shares = np.array([np.mean(gains[targets == k] == sign) for sign in (1, -1, 0)])
-        mean += float(shares[0] - shares[1])
-        counts = stream(seed, "paired bootstrap", k).multinomial(support[k], shares, resamples)
-        drawn += (counts[:, 0] - counts[:, 1]) / support[k]
-    low, high = np.quantile(drawn / len(tested), [LEVEL / 2, 1 - LEVEL / 2])
-    return mean / len(tested), float(low), float(high)

@@ -13,6 +13,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 
 KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
+OPTIONAL = ("groups",)
+"""Files of earlier versions have none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,8 @@ class Predictions:
     """K different names."""
     train_counts: NDArray[np.int64]
     """(K,): training images of each class, as the shot groups count them."""
+    groups: NDArray[np.str_] | None = None
+    """(N,): which images belong together, as frames of one scene; None: each stands for itself."""
 
     def __post_init__(self) -> None:
         if not _is_array(self.logits, np.float32, 2) or len(self.logits) < 1 or self.logits.shape[1] < 2:
@@ -57,6 +61,8 @@ class Predictions:
             )
         _refuse_unlike("targets", self.targets, np.int64, len(self), self.logits)
         _refuse_unlike("ids", self.ids, np.str_, len(self), self.logits)
+        if self.groups is not None:
+            _refuse_unlike("groups", self.groups, np.str_, len(self), self.logits)
         _refuse_unlike("train_counts", self.train_counts, np.int64, self.num_classes, self.logits)
         _refuse_names(self.class_names, self.num_classes)
         outside = np.flatnonzero((self.targets < 0) | (self.targets >= self.num_classes))
@@ -123,6 +129,7 @@ class Predictions:
             >>> load_predictions(path).class_names
             ('Löwe', '猫')
         """
+        groups = {} if self.groups is None else {"groups": self.groups}
         write_arrays(
             path,
             logits=self.logits,
@@ -130,7 +137,13 @@ class Predictions:
             ids=self.ids,
             class_names=np.array(self.class_names),
             train_counts=self.train_counts,
+            **groups,
         )
+
+    def right(self) -> NDArray[np.bool_]:
+        """Return whether each image was classified rightly, (N,)."""
+        right: NDArray[np.bool_] = self.predicted() == self.targets
+        return right
 
 
 def load_predictions(path: Path | str) -> Predictions:
@@ -139,7 +152,9 @@ def load_predictions(path: Path | str) -> Predictions:
     Raises:
         EvenhandError: if there is no such file, or if it is damaged, foreign, or holds arrays that do not fit.
     """
-    arrays = read_arrays(path, KEYS, "file of predictions", "write it again with `evenhand evaluate`")
+    arrays = read_arrays(
+        path, KEYS, "file of predictions", "write it again with `evenhand evaluate`", optional=OPTIONAL
+    )
     try:
         names = tuple(np.atleast_1d(arrays.pop("class_names")).tolist())
         return Predictions(**arrays, class_names=names)

@@ -6,38 +6,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.core.text import some
 from evenhand.metrics import classification as judge
-from evenhand.metrics.bootstrap import RESAMPLES, mean_recall_interval
-from evenhand.metrics.intervals import wilson_interval
+from evenhand.metrics.intervals import mean_recall_interval, wilson_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
 
 
-def summarise(predictions: Predictions, *, seed: int = 0) -> dict[str, Any]:
+def summarise(predictions: Predictions) -> dict[str, Any]:
     """Judge predictions.
 
-    Shares are 0 to 1. Every interval is a list of its lower and upper end at 95%: Wilson's for shares of images, the
-    stratified bootstrap's (:func:`evenhand.metrics.bootstrap.mean_recall_interval`) for means over classes.
+    Shares are 0 to 1. Every interval is a list of its lower and upper end at 95%: Wilson's for shares of images, that
+    of :func:`evenhand.metrics.intervals.mean_recall_interval` for means over classes and wherever images belong to
+    groups.
 
     Args:
         predictions: of a model on a test set.
-        seed: of the bootstrap.
 
     Returns:
         Plain numbers, text, lists and dictionaries, without NaN or infinity:
 
         - `images`, `classes`: N and K; `absent_classes`: names of those without a test image, left out of every mean;
-        - `accuracy`, `accuracy_interval`; `balanced_accuracy`, `balanced_accuracy_interval`;
-          `classes_without_spread`: how many of the classes that occur have recall 0 or 1 and so add no width to the
-          bootstrap's intervals;
+        - `accuracy`, `accuracy_interval`; `balanced_accuracy`, `balanced_accuracy_interval`, each interval None where
+          all images are one group; `test_groups`: how many groups there are, None without any;
         - `macro_f1`, `geometric_mean`; `worst_class`: its `name` and `recall`;
         - `groups`: `many`, `medium` and `few`, each None where no class of it occurs, or `recall` (the mean), its
           `interval`, `classes` (all in the group) and `tested` (those that occur); `shot_rule`: how they were told
           apart;
         - `nll` in nats, `ece` (15 equal bins), `mean_confidence`;
-        - `intervals`: how intervals were made, in words;
+        - `intervals`: how intervals were made, in words, and which classes have none;
         - `per_class`: `name`, `group`, `train_count`, `test_count`, `recall`, `recall_interval`, `precision`, `f1`,
-          the last four None for a class that does not occur;
+          the last four None for a class that does not occur, the interval also for one tested on a single group;
         - `confusion_matrix`: K rows, actual, of K numbers, predicted.
 
     Raises:
@@ -66,32 +65,31 @@ def summarise(predictions: Predictions, *, seed: int = 0) -> dict[str, Any]:
         "classes": predictions.num_classes,
         "absent_classes": [names[k] for k in judge.absent_classes(confusion)],
         "accuracy": accuracy,
-        "accuracy_interval": _wilson(accuracy, len(predictions)),
+        "accuracy_interval": _accuracy_interval(predictions, accuracy),
         "balanced_accuracy": judge.balanced_accuracy(confusion),
-        "balanced_accuracy_interval": _bootstrapped(confusion, range(len(confusion)), seed),
-        "classes_without_spread": int(np.isin(recall, (0, 1)).sum()),
+        "balanced_accuracy_interval": _interval(predictions, None),
+        "test_groups": None if predictions.groups is None else len(np.unique(predictions.groups)),
         "macro_f1": judge.macro_f1(confusion),
         "geometric_mean": judge.geometric_mean(confusion),
         "worst_class": {"name": names[worst], "recall": float(recall[worst])},
-        "groups": {name: _group(confusion, getattr(groups, name), seed) for name in ("many", "medium", "few")},
+        "groups": {name: _group(predictions, confusion, getattr(groups, name)) for name in ("many", "medium", "few")},
         "shot_rule": groups.rule,
         "nll": judge.negative_log_likelihood(log_probabilities, predictions.targets),
         "ece": judge.expected_calibration_error(confidences, predicted == predictions.targets),
         "mean_confidence": float(confidences.mean()),
-        "intervals": f"95%: Wilson for shares of images; stratified bootstrap over test images, {RESAMPLES:,} "
-        f"resamples, seed {seed}, for means over classes",
+        "intervals": _interval_words(predictions),
         "per_class": _per_class(predictions, confusion, groups),
         "confusion_matrix": confusion.tolist(),
     }
 
 
-def _group(confusion: judge.Confusion, classes: tuple[int, ...], seed: int) -> dict[str, Any] | None:
+def _group(predictions: Predictions, confusion: judge.Confusion, classes: tuple[int, ...]) -> dict[str, Any] | None:
     recall = judge.mean_recall(confusion, classes)
     if recall is None:
         return None
     return {
         "recall": recall,
-        "interval": _bootstrapped(confusion, classes, seed),
+        "interval": _interval(predictions, classes),
         "classes": len(classes),
         "tested": sum(bool(confusion[k].any()) for k in classes),
     }
@@ -108,7 +106,7 @@ def _per_class(predictions: Predictions, confusion: judge.Confusion, groups: Sho
             "train_count": train_count,
             "test_count": test_count,
             "recall": recall[k],
-            "recall_interval": _wilson(recall[k], test_count),
+            "recall_interval": _class_interval(predictions, k, recall[k], test_count),
             "precision": precision[k],
             "f1": f1[k],
         }
@@ -120,10 +118,44 @@ def _or_none(values: NDArray[np.float64]) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
 
 
-def _wilson(share: float | None, trials: int) -> list[float] | None:
-    return None if share is None else [float(end) for end in wilson_interval(share, trials)]
+def _interval(predictions: Predictions, classes: Iterable[int] | None) -> list[float] | None:
+    ends = mean_recall_interval(predictions.right(), predictions.targets, classes, groups=predictions.groups)
+    return None if ends is None else list(ends)
 
 
-def _bootstrapped(confusion: judge.Confusion, classes: Iterable[int], seed: int) -> list[float] | None:
-    interval = mean_recall_interval(confusion, classes, seed=seed)
-    return None if interval is None else list(interval)
+def _accuracy_interval(predictions: Predictions, accuracy: float) -> list[float] | None:
+    if predictions.groups is None:
+        return _wilson(accuracy, len(predictions))
+    ends = mean_recall_interval(predictions.right(), np.zeros_like(predictions.targets), groups=predictions.groups)
+    return None if ends is None else list(ends)
+
+
+def _class_interval(predictions: Predictions, k: int, recall: float | None, trials: int) -> list[float] | None:
+    if recall is None:
+        return None
+    return _wilson(recall, trials) if predictions.groups is None else _interval(predictions, [k])
+
+
+def _wilson(share: float, trials: int) -> list[float]:
+    return [float(end) for end in wilson_interval(share, trials)]
+
+
+def _interval_words(predictions: Predictions) -> str:
+    """Say how intervals were made, and which classes have none."""
+    if predictions.groups is None:
+        return "95% over test images: Wilson for shares of images; Wilson at the effective size for means over classes"
+    words = f"95% over the {len(np.unique(predictions.groups)):,} groups of test images: Wilson at the effective size"
+    alone = single_group_classes(predictions)
+    if not alone:
+        return words
+    return (
+        f"{words}. Tested on one group, and so without an interval, as nothing shows how groups differ: {some(alone)}"
+    )
+
+
+def single_group_classes(predictions: Predictions) -> list[str]:
+    """Return the names of the classes whose test images are all of one group."""
+    if predictions.groups is None:
+        return []
+    targets, names = predictions.targets, predictions.class_names
+    return [names[k] for k in np.unique(targets) if len(np.unique(predictions.groups[targets == k])) == 1]

@@ -104,8 +104,11 @@ class DifferenceRow(_Content):
     low: float | None
     high: float | None
     p: float | None
-    holm_p: float | None
+    level: float = 0.0
+    margin: float = 0.01
     outcome: str
+    words: str = ""
+    """The outcome as tables show it."""
 
 
 class ComparisonFile(_Content):

@@ -96,14 +96,14 @@ def difference_table(comparison: ComparisonFile) -> Table:
     """Return what was tested."""
     with_p = any(each.p is not None for each in comparison.differences)
     columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
-    columns += [Column(name) for name in ("points", "95% interval", *(("p", "Holm's p") if with_p else ()))]
+    columns += [Column(name) for name in ("points", "interval", *(("p", "share") if with_p else ()))]
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
         row = [TableCell(each.objective), TableCell(METRICS.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
-        row += [TableCell(_p(each.p)), TableCell(_p(each.holm_p))] if with_p else []
-        rows.append([*row, TableCell(each.outcome, kind="text")])
+        row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
+        rows.append([*row, TableCell(each.words or each.outcome, kind="text")])
     return Table([*columns, Column("", kind="text")], rows)
 
 

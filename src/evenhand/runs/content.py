@@ -134,7 +134,7 @@ class Summary(_Content):
     accuracy_interval: _Interval | None
     balanced_accuracy: _Share
     balanced_accuracy_interval: _Interval | None
-    classes_without_spread: _Count = 0
+    test_groups: _Count | None = None
     macro_f1: _Share
     geometric_mean: _Share
     worst_class: WorstClass

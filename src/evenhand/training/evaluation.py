@@ -60,7 +60,7 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     if counts is None:
         counts = _count_again(model, table, named, folder)
     predictions, _ = _predict(model, config, table, test, counts)
-    judged = summarise(predictions, seed=config.seed)
+    judged = summarise(predictions)
     if before is None:
         return Evaluation(predictions, {**_heading(folder, config), **judged})
     remarks: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def evaluate_on(
         "model": config.model.name,
         "seed": config.seed,
         "notes": notes,
-        **summarise(predictions, seed=config.seed),
+        **summarise(predictions),
     }
     return Evaluation(predictions, summary, _seen_in_training(folder, table, predictions))
 
@@ -163,7 +163,8 @@ def _predict(
         raise EvenhandError(f"None of the {len(rows)} images of {table.name} can be read.")
     number = {name: k for k, name in enumerate(names)}
     targets = np.array([number[table.class_names[k]] for k in table.labels[kept]], np.int64)
-    return Predictions(np.concatenate(found), targets, table.ids[kept], names, counts), bad
+    groups = None if table.groups is None else table.groups[kept]
+    return Predictions(np.concatenate(found), targets, table.ids[kept], names, counts, groups), bad
 
 
 def _autocast(config: Config) -> Callable[[], AbstractContextManager[Any]]:

@@ -152,7 +152,7 @@ def judge(run: Run, trainer: Trainer) -> None:
             "selected": {"rule": config.select, **_selected(trainer)},
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
             "notes": list(prepared.notes),
-            **summarise(predictions, seed=config.seed),
+            **summarise(predictions),
         }
         run.write_summary(summary)
     fabric.barrier()
@@ -162,8 +162,10 @@ def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.fl
     """Return what the network says about the images of a split, and its last features."""
     prepared = trainer.prepared
     logits, targets, features = trainer.predict(prepared.batches(split, 512, **trainer.serving()))
-    ids = prepared.table.ids[getattr(prepared.splits, split)]
-    return Predictions(logits, targets, ids, prepared.table.class_names, prepared.splits.counts), features
+    table, rows = prepared.table, getattr(prepared.splits, split)
+    groups = None if table.groups is None else table.groups[rows]
+    counts = prepared.splits.counts
+    return Predictions(logits, targets, table.ids[rows], table.class_names, counts, groups), features
 
 
 def _selected(trainer: Trainer) -> dict[str, float]:

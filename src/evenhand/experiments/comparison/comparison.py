@@ -10,8 +10,13 @@ import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import writing
+from evenhand.experiments.comparison.judging import (
+    MARGIN,
+    differences_on_images,
+    image_errors,
+    judge_differences,
+)
 from evenhand.experiments.comparison.reading import (
-    FinishedRun,
     TestFigures,
     TestSet,
     group_runs,
@@ -20,9 +25,9 @@ from evenhand.experiments.comparison.reading import (
 )
 from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow, class_notes, class_rows, figure_rows
 from evenhand.experiments.comparison.tuning import Pick, pick
-from evenhand.experiments.comparison.verdict import Difference, conclusion, differences_on_images, judge_differences
-from evenhand.metrics.paired import balanced_resolution
-from evenhand.metrics.predictions import load_predictions
+from evenhand.experiments.comparison.verdict import Difference, conclusion, verdict_sentences
+from evenhand.metrics.images import ImageError
+from evenhand.metrics.paired import LEVEL, balanced_resolution
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Comparison:
     per_class: list[ClassRow]
     """Sorted by training count, largest first."""
     verdicts: list[str]
-    """A sentence for each difference, and at last what to use."""
+    """A sentence for each difference that is known, one for those that are not, and at last what to use."""
     notes: list[str]
     runs: list[tuple[str, int, Path]]
     """Objective, seed and folder."""
@@ -74,7 +79,7 @@ class Comparison:
                 for objective, seed, path in self.runs
             ],
             "table": [asdict(row) for row in self.rows],
-            "differences": [{**asdict(each), "outcome": each.outcome} for each in self.differences],
+            "differences": [each.to_json() for each in self.differences],
             "per_class": [asdict(row) for row in self.per_class],
             "verdicts": self.verdicts,
             "method": self.method(),
@@ -94,11 +99,18 @@ class Comparison:
         return writing.markdown(self)
 
 
-def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tune: bool = True) -> Comparison:
+def compare_runs(
+    runs: Sequence[Path | str],
+    *,
+    baseline: str | None = None,
+    tune: bool = True,
+    level: float = LEVEL,
+    margin: float = MARGIN,
+) -> Comparison:
     """Compare finished runs that differ in objective and seed only.
 
     Runs of one seed share their images, initial weights and batch order, so differences are paired by seed. The target
-    is the expected paired difference over seeds on this test set.
+    is the expected paired difference over seeds, and over test images of which these are a sample.
 
     Where an objective was run with several settings (`cce:gamma=-0.5`, `cce:gamma=-1`), the one of best mean validation
     balanced accuracy is picked, and only its test figures are read.
@@ -107,6 +119,8 @@ def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tun
         runs: folders of finished runs.
         baseline: the objective that the others are compared with; None: `ce` or `erm`, or else the first.
         tune: False: every setting is an objective of its own, with test figures and tests.
+        level: at which all claims together may err.
+        margin: differences that are smaller do not matter, as a share.
 
     Raises:
         EvenhandError: the runs cannot be compared, saying why.
@@ -135,10 +149,12 @@ def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tun
     test_set, figures = read_figures(picked)
     seeds = list(picked[chosen])
     tested, few_note = _tested_metrics(figures)
+    images = _image_errors(test_set, figures, tested, chosen)
     if len(seeds) > 1:
-        differences = judge_differences(tested, chosen, resolutions=_resolutions(test_set, figures[chosen]))
+        steps = _resolutions(test_set, figures[chosen])
+        differences = judge_differences(tested, chosen, resolutions=steps, images=images, level=level, margin=margin)
     else:
-        differences = _on_images(picked, figures, tested, chosen, seeds[0])
+        differences = differences_on_images(images, chosen)
     first = next(iter(picked[chosen].values()))
     return Comparison(
         source=first.source,
@@ -152,7 +168,7 @@ def compare_runs(runs: Sequence[Path | str], *, baseline: str | None = None, tun
         rows=[row for each in picks for row in figure_rows(each, grouped, figures, test_set)],
         differences=differences,
         per_class=class_rows(test_set, figures, chosen),
-        verdicts=[*(each.sentence() for each in differences), conclusion(differences, chosen)],
+        verdicts=[*verdict_sentences(differences), conclusion(differences, chosen)],
         notes=[
             *_seed_notes(seeds),
             *_pick_notes(picks, baseline),
@@ -200,17 +216,17 @@ def _resolutions(test_set: TestSet, figures: Sequence[TestFigures]) -> dict[str,
     return {"balanced_accuracy": balanced_resolution(support.tolist()), "few": max(few)}
 
 
-def _on_images(
-    picked: Mapping[str, Mapping[int, FinishedRun]],
-    figures: Mapping[str, Sequence[TestFigures]],
-    metrics: Mapping[str, object],
-    baseline: str,
-    seed: int,
-) -> list[Difference]:
-    groups = figures[baseline][0].groups
-    classes = {metric: groups.few if metric == "few" else None for metric in metrics}
-    predictions = {name: load_predictions(own[seed].path / "predictions.npz") for name, own in picked.items()}
-    return differences_on_images(predictions, baseline, classes, seed=seed)
+def _image_errors(
+    test_set: TestSet, figures: Mapping[str, Sequence[TestFigures]], metrics: Mapping[str, object], baseline: str
+) -> dict[str, dict[str, ImageError | None]]:
+    few = figures[baseline][0].groups.few
+    return image_errors(
+        {name: np.stack([each.right for each in own]) for name, own in figures.items()},
+        baseline,
+        test_set.targets,
+        {metric: few if metric == "few" else None for metric in metrics},
+        test_set.groups,
+    )
 
 
 def _seed_notes(seeds: Sequence[int]) -> list[str]:

@@ -127,6 +127,8 @@ class TestFigures:
     groups: ShotGroups
     train_counts: NDArray[np.int64]
     """(K,)."""
+    right: NDArray[np.bool_]
+    """(N,): whether each test image was classified rightly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,8 @@ class TestSet:
     ids: NDArray[np.str_]
     targets: NDArray[np.int64]
     class_names: tuple[str, ...]
+    groups: NDArray[np.str_] | None
+    """Which images belong together; None: each stands for itself."""
 
 
 def read_figures(
@@ -157,7 +161,7 @@ def read_figures(
     for objective, members in grouped.items():
         for seed, run in members.items():
             found = Run(run.path).predictions
-            shared = shared or TestSet(found.ids, found.targets, found.class_names)
+            shared = shared or TestSet(found.ids, found.targets, found.class_names, found.groups)
             if found.class_names != shared.class_names:
                 raise EvenhandError(f"Cannot compare {run.path}: its classes are not those of the other runs.")
             if not (np.array_equal(found.ids, shared.ids) and np.array_equal(found.targets, shared.targets)):
@@ -190,6 +194,7 @@ def _judge(predictions: Predictions) -> TestFigures:
         few=judge.mean_recall(confusion, groups.few),
         groups=groups,
         train_counts=predictions.train_counts,
+        right=predicted == predictions.targets,
     )
 
 

@@ -12,9 +12,9 @@ from rich.cells import cell_len
 
 from evenhand.core.files import replacing
 from evenhand.core.text import markdown_escaped, markdown_table, plain_cell, text_table, visible
+from evenhand.experiments.comparison.picture import picture
 from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow
-from evenhand.experiments.comparison.verdict import METRICS, Difference, in_points
-from evenhand.metrics.paired import RESAMPLES
+from evenhand.experiments.comparison.verdict import METRICS, Difference, in_points, outcome_words, points
 
 if TYPE_CHECKING:
     from evenhand.experiments.comparison.comparison import Comparison
@@ -33,23 +33,24 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         return "Nothing was compared."
     if seeds < 2:
         return (
-            "Differences are those of two models on the same test images, in points. Intervals are 95% of a paired "
-            f"bootstrap over test images ({RESAMPLES:,} resamples within each class), and say nothing about training "
-            "noise."
+            "Differences are those of two models on the same test images, in points. Intervals are 95% over test "
+            "images, and say nothing about training noise."
         )
-    tests = sum(each.p is not None for each in differences)
-    if not tests:
+    if all(each.p is None for each in differences):
         return (
-            "Differences are paired by seed and averaged over seeds, on this test set, in points. They vary by less "
-            "than one test image over seeds, so nothing could be tested and nothing is claimed."
+            "Differences are paired by seed and averaged over seeds, in points. They vary by less than one test image "
+            "over seeds, so nothing could be tested and nothing is claimed."
         )
     untested = " Differences that vary by less than one test image over seeds are not tested."
     return (
-        "Differences are paired by seed and averaged over seeds, on this test set, in points. Intervals are plain 95% "
-        f"paired-t intervals. p is that of the paired t-test; Holm's p is corrected for all {tests} tests here, and a "
-        "difference is claimed only where it is below 0.05. A difference would show if it were found in 80% of such "
-        f"comparisons, at the spread seen here and at a level of 5% / {tests}, which is Holm's first step."
-        f"{untested if tests < len(differences) else ''}"
+        "Differences are paired by seed and averaged over seeds, in points. All claims together err in at most 5% "
+        "of such comparisons: balanced accuracy comes first, its 5% shared by the objectives, and few-shot classes "
+        "are tested where it shows a difference. Each interval is at the share of its question and includes the "
+        "noise of seeds, whose spread is moderated by that of the other objectives, and the sampling of test "
+        "images. A difference is claimed where the interval excludes 0, so where p is at most the share; no "
+        "difference that matters where it lies within "
+        f"{points(differences[0].margin)} of 0."
+        f"{untested if any(each.p is None for each in differences) else ''}"
     )
 
 
@@ -63,7 +64,9 @@ def terminal_text(comparison: "Comparison", width: int) -> str:
         parts.append(_filled(balance_of_classes(comparison), width))
     parts.append(_filled([_explained(comparison), comparison.method(), *comparison.notes], width))
     *sentences, last = comparison.verdicts
-    parts.append("Verdict\n" + _filled([*(f"- {each}" for each in sentences), last], width))
+    drawn = ["\n".join(picture(comparison.differences, width))] if comparison.differences else []
+    told = [_filled([f"- {each}" for each in sentences], width)] if sentences else []
+    parts.append("\n\n".join(["Verdict\n" + _filled([last], width), *drawn, *told]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -71,6 +74,8 @@ def markdown(comparison: "Comparison") -> str:
     """Return everything as a page of Markdown, with all classes."""
     *sentences, last = comparison.verdicts
     parts = [f"# {markdown_escaped(_heading(comparison))}", f"**{markdown_escaped(last)}**"]
+    if comparison.differences:
+        parts.append("\n".join(["```", *picture(comparison.differences, 100), "```"]))
     if sentences:
         parts.append("\n".join(f"- {markdown_escaped(each)}" for each in sentences))
     parts += ["## Figures", _explained(comparison), _markdown_table(figure_cells(comparison, shorten=False))]
@@ -116,16 +121,13 @@ def figure_cells(comparison: "Comparison", *, shorten: bool = True) -> Cells:
 
 def difference_cells(comparison: "Comparison") -> Cells:
     """Return the table of differences, in points, header first."""
-    rows = [[f"against {comparison.baseline}", "in", "points", "95% interval", "p", "Holm's p", ""]]
+    rows = [[f"against {comparison.baseline}", "in", "points", "interval", "p", "share", ""]]
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        p, corrected = ("" if value is None else _p(value) for value in (each.p, each.holm_p))
-        rows.append([each.objective, METRICS[each.metric], size, interval, p, corrected, _outcome(each)])
+        p = "" if each.p is None else _p(each.p)
+        share = f"{each.level:.2%}" if each.level else ""
+        rows.append([each.objective, METRICS[each.metric], size, interval, p, share, outcome_words(each)])
     return rows if comparison.differences[0].seeds > 1 else [row[:4] for row in rows]
-
-
-def _outcome(difference: Difference) -> str:
-    return "no difference seen" if difference.mean == 0 == difference.spread else difference.outcome
 
 
 def class_cells(comparison: "Comparison", classes: Sequence[ClassRow]) -> Cells:
@@ -225,7 +227,7 @@ def _figures_for_csv(row: ObjectiveRow, differences: Sequence[Difference]) -> di
     own = {each.metric: each for each in differences if each.objective == row.objective}
     content = asdict(row)
     for metric in dict.fromkeys(each.metric for each in differences):
-        for key in ("mean", "low", "high", "p", "holm_p", "outcome"):
+        for key in ("mean", "low", "high", "p", "level", "outcome"):
             content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if metric in own else None
     return content
 
