@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from evenhand.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from evenhand.metrics.bootstrap import mean_recall_interval as mean_recall_interval
     from evenhand.metrics.classification import accuracy as accuracy
     from evenhand.metrics.classification import balanced_accuracy as balanced_accuracy
     from evenhand.metrics.classification import class_f1 as class_f1
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from evenhand.metrics.classification import mean_recall as mean_recall
     from evenhand.metrics.classification import negative_log_likelihood as negative_log_likelihood
     from evenhand.metrics.classification import worst_class as worst_class
+    from evenhand.metrics.intervals import mean_recall_interval as mean_recall_interval
     from evenhand.metrics.intervals import wilson_interval as wilson_interval
     from evenhand.metrics.paired import PairedDifference as PairedDifference
     from evenhand.metrics.paired import holm as holm
-    from evenhand.metrics.paired import paired_bootstrap as paired_bootstrap
     from evenhand.metrics.paired import paired_difference as paired_difference
     from evenhand.metrics.predictions import Predictions as Predictions
     from evenhand.metrics.predictions import load_predictions as load_predictions
