@@ -1,6 +1,6 @@
 """What a training step costs, and where the time of an epoch goes.
 
-    python benchmarks/training.py [--rounds 30] [--threads 2] [--data-root FOLDER]
+    python benchmarks/training.py [--rounds 30] [--threads 2] [--data-root FOLDER] [--only waiting]
 
 1. Step time of each objective beside `ce`, and of COT (algorithm 1, with one and two forward passes) beside `cce`
    (algorithm 2), for which the paper reports a factor of 1.7; `resnet8`, 28x28, batch 128.
@@ -9,14 +9,19 @@
    float32, channels first) on Fashion-MNIST exp:100 with `resnet8`, batch 128, and what each cause adds.
 4. What the real trainer spends outside forward, backward and step in an epoch of the same, validation and saving apart,
    and its memory after each epoch.
+5. Images a second under each way for threads to wait (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`, one thread), alone and
+   beside processes that this benchmark keeps busy; `resnet8`, 32x32, batch 128, float32.
 
-All but the last are ratios within one process: the variants take turns, and the median over the rounds is printed.
+The first three are ratios within one process: the variants take turns, and the median over the rounds is printed. In
+the fifth each variant is a process of its own, as these settings are read when torch is loaded; they take turns too.
 """
 
 import argparse
 import gzip
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -42,7 +47,7 @@ from evenhand.runs.folder import Run
 from evenhand.training.objectives import Objective, build_objective
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
-from evenhand.training.trainer import Callback, Row, Trainer
+from evenhand.training.trainer import Callback, EpochRow, Trainer
 
 
 def take_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
@@ -189,7 +194,7 @@ class Told(Callback):
     def __init__(self, timed: Timed) -> None:
         self.timed = timed
 
-    def epoch(self, row: Row) -> None:
+    def epoch(self, row: EpochRow) -> None:
         """Print a line."""
         outside = 1 - self.timed.seconds / row["seconds"]
         self.timed.seconds = 0
@@ -210,13 +215,76 @@ def epoch_overhead(root: str | None, epochs: int = 6) -> None:
         trainer.train(0, Told(trainer.objective))
 
 
+POLICIES = {
+    "PASSIVE (as evenhand sets it)": {"OMP_WAIT_POLICY": "PASSIVE"},
+    "libgomp's default": {},
+    "GOMP_SPINCOUNT=3000": {"GOMP_SPINCOUNT": "3000"},
+    "one thread": {"OMP_NUM_THREADS": "1"},
+}
+MOMENT = 2.0
+"""Seconds that a variant computes before it is another's turn."""
+
+
+def measure_when_asked() -> None:
+    """Answer each line on stdin with images a second, trained on for a moment; one variant of the fifth part."""
+    images = torch.randn(128, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    model = build_model("resnet8", num_classes=10, image_size=32).to(memory_format=torch.channels_last)
+    labels = torch.randint(10, (128,))
+    for _ in sys.stdin:
+        steps, start = 0, time.perf_counter()
+        while (seconds := time.perf_counter() - start) < MOMENT:
+            F.cross_entropy(model(images), labels).backward()
+            steps += 1
+        print(128 * steps / seconds, flush=True)
+
+
+def waiting_threads(threads: int, rounds: int) -> None:
+    """Compare the ways to wait, on a machine as it is and beside busy processes of our own."""
+    command = [sys.executable, __file__, "--worker"]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
+    clean["OMP_NUM_THREADS"] = str(threads)
+    workers = {}
+    for name, settings in POLICIES.items():
+        # This file loads torch before evenhand, which then leaves the policy as it is.
+        workers[name] = subprocess.Popen(
+            command, env=clean | settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    busy: list[subprocess.Popen[bytes]] = []
+    try:
+        for beside in range(3):
+            seen: dict[str, list[float]] = {name: [] for name in workers}
+            for turn in range(rounds + 1):
+                for name, worker in workers.items():
+                    assert worker.stdin is not None
+                    assert worker.stdout is not None
+                    print(file=worker.stdin, flush=True)
+                    speed = float(worker.stdout.readline())
+                    if turn:  # the first is a warm-up
+                        seen[name].append(speed)
+            listed = ", ".join(f"{name} {statistics.median(speeds):,.0f}" for name, speeds in seen.items())
+            print(f"  beside {beside} busy processes, images/s: {listed}", flush=True)
+            busy.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+    finally:
+        for process in (*busy, *workers.values()):
+            process.kill()
+
+
 def main() -> None:
     """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data-root", default=None)
+    parser.add_argument("--only", choices=["waiting"], help="the fifth part alone")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.worker:
+        measure_when_asked()
+        return
+    print(f"Ways to wait, resnet8, 32x32, batch 128, {args.threads} threads; load average {os.getloadavg()[0]:.1f}:")
+    waiting_threads(args.threads, max(args.rounds // 6, 3))
+    if args.only == "waiting":
+        return
     torch.set_num_threads(args.threads)
     step_times(args.rounds)
     loss_share(args.rounds)
