@@ -91,13 +91,10 @@ def write_comparison(folder: Path, **changed: Any) -> Path:
 @contextmanager
 def served(root: Path, *, poll_seconds: float = 0.2) -> Iterator[int]:
     """Serve a folder from a thread of this process; give the port."""
-    import uvicorn
-
-    from evenhand.report.serving import listen, make_app
+    from evenhand.report.serving import listen, make_app, make_server
 
     with listen("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(make_app(root, poll_seconds=poll_seconds), log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
+        server = make_server(make_app(root, poll_seconds=poll_seconds))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

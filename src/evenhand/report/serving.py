@@ -10,13 +10,14 @@ import errno
 import hashlib
 import ipaddress
 import json
+import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import jinja2
@@ -26,12 +27,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
 from evenhand.report.key_figures import read_classes, read_curves, read_measures
+from evenhand.report.limits import FewLines, LimitedProtocol
 from evenhand.report.listing import Listing
 from evenhand.report.rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
 
@@ -108,16 +110,27 @@ def serve(root: Path, *, host: str = "127.0.0.1", port: int | None = None, ready
     with listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listening.getsockname()[1]}/")
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        uvicorn.Server(config).run(sockets=[listening])
+        make_server(app).run(sockets=[listening])
+
+
+def make_server(app: Starlette) -> uvicorn.Server:
+    """Make the server of an app, with limits on what clients can ask of it."""
+    config = uvicorn.Config(
+        app,
+        http=LimitedProtocol,
+        log_level="warning",
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    few = FewLines()
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.filters = [each for each in logger.filters if not isinstance(each, FewLines)]
+        logger.addFilter(few)
+    return uvicorn.Server(config)
 
 
 def listen(host: str, port: int | None = None) -> socket.socket:
@@ -249,10 +262,12 @@ class _Pages:
         if entry.files["report.html"].st_size > LARGEST_REPORT:
             return PlainTextResponse("This report is too large to be served; open report.html from disk.", 413)
         try:
-            content = (entry.path / "report.html").read_bytes()
+            file = (entry.path / "report.html").open("rb")
         except OSError as error:
             raise HTTPException(404) from error
-        return Response(content, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
+        # Part by part: a client that takes nothing must not make the server hold everything.
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Content-Length": str(os.fstat(file.fileno()).st_size)}
+        return StreamingResponse(_parts(file), media_type="text/html", headers=headers)
 
     def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -267,6 +282,12 @@ class _Pages:
             "comparisons": [comparison_row(each) for each in self.listing.comparisons()],
             "note": self.listing.note,
         }
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while part := file.read(2**18):
+            yield part
 
 
 def _json(request: Request, content: dict[str, Any]) -> Response:

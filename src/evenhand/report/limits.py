@@ -1,0 +1,95 @@
+"""What keeps a served page at hand beside clients that are slow, many or garbled: limits on all they can take."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 64
+"""One more, and the one that has been waited for longest gives way."""
+HEADER_SECONDS = 10.0
+"""From the first byte of a request, or from the connection, to its last header."""
+ANSWER_SECONDS = 60.0
+"""From there until the client has taken the answer."""
+MOST_LINES, LINE_SECONDS = 20, 60.0
+"""So many lines of log in so many seconds; how many were left out is said with the next."""
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection that is dropped when its client takes too long, or when too many others wait."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    _since = 0.0
+    _asked = _dropped = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, and drop the one waited for longest if there are too many."""
+        super().connection_made(transport)
+        self._give(HEADER_SECONDS, asked=False)
+        known = [each for each in self.connections if isinstance(each, LimitedProtocol) and not each._dropped]
+        if len(known) > MOST_CONNECTIONS:
+            min(known, key=lambda each: each._since)._drop()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; once a request is whole, its answer has time of its own."""
+        idle = self.cycle is None or self.cycle.response_complete
+        super().data_received(data)
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering != self._asked or (idle and self._waiting is None):
+            self._give(ANSWER_SECONDS if answering else HEADER_SECONDS, asked=answering)
+
+    def on_response_complete(self) -> None:
+        """Let the client be idle for a while, which the server looks after, if it has taken the whole answer."""
+        if not self.transport.get_write_buffer_size():
+            self._forget()
+        self._asked = False
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def _give(self, seconds: float, *, asked: bool) -> None:
+        self._forget()
+        self._asked, self._since = asked, self.loop.time()
+        self._waiting = self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        answered = self.cycle is not None and self.cycle.response_complete
+        if answered and not self.transport.get_write_buffer_size():
+            self._waiting = None  # it took its answer in time, and is idle
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        self._dropped = True
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+
+class FewLines(logging.Filter):
+    """Lets a few lines of log through in a minute, whatever happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: deque[float] = deque(maxlen=MOST_LINES)
+        self.left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a line is written."""
+        now = time.monotonic()
+        if len(self.times) == MOST_LINES and now - self.times[0] < LINE_SECONDS:
+            self.left_out += 1
+            return False
+        self.times.append(now)
+        if self.left_out:
+            record.msg = f"{record.getMessage()} ({self.left_out} lines left out before this)"
+            record.args, self.left_out = None, 0
+        return True
