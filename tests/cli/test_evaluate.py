@@ -165,7 +165,7 @@ def test_mistakes_are_one_sentence(
     refused("is no run: it has no config.yaml", tmp_path)
     refused("is a file; give the folder", photos_run.run / "weights" / "best.safetensors")
     refused("did you mean digits", photos_run.run, "digit")
-    refused("has classes that the model does not know: '0', '1'", photos_run.run, "digits")
+    refused("The model knows none of the classes of digits, '0', '1'", photos_run.run, "digits")
     (copy / "splits.json").write_text("{")
     refused("Cannot read the splits", copy)
     weights = copy / "weights" / "best.safetensors"

@@ -77,11 +77,11 @@ def test_one_class_in_two_unicode_forms(tmp_path: Path) -> None:
         ([], [], "has no class folders"),
         (["1.png"], [], "has no class folders"),
         (["cat/1.png"], [], "has only one class, 'cat'"),
-        (["cat/1.png", "dog/1.png"], ["newt", "rat"], "without images: 'newt', 'rat'"),
+        ([], ["newt", "rat"], "without images: 'newt', 'rat'"),
         (["train/cat/1.png", "train/dog/1.png", "test/cat/1.png"], [], "only one of train and test: 'dog'"),
         (["train/cat/1.png", "test/cat/1.png", "test/newt/1.png"], [], "only one of train and test: 'newt'"),
         (["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/b/1.png", "val/c/1.png"], [], "in val .*: 'c'"),
-        (["train/a/1.png", "train/b/1.png", "test/a/1.png"], ["test/b"], "without images: 'test/b'"),
+        (["train/a/1.png", "train/b/1.png", "test/a/1.png"], ["test/b"], "only one of train and test: 'b'"),
         (["train/a/1.png", "train/b/1.png"], ["test"], "test has no class folders"),
         (["train/a/1.png", "val/a/1.png"], [], "train and val but no test folder; rename val to test"),
         (["train/a/1.png", "train/b/1.png"], [], "but no test folder; give .*/train as the source"),
@@ -162,3 +162,70 @@ def test_any_tree_gives_a_table_or_one_sentence(
         if table.splits is not None:
             assert table.counts(table.rows("train")).min() > 0
             assert table.counts(table.rows("test")).min() > 0
+
+
+def test_empty_class_folders_are_left_out_and_named(tmp_path: Path) -> None:
+    put(tmp_path, "cat/1.png", "dog/1.png")
+    for name in ("newt", "rat"):
+        (tmp_path / name).mkdir()
+    table = load_folder(tmp_path)
+    assert table.class_names == ("cat", "dog")
+    assert table.notes == ("Class folders without images, which are left out: 'newt', 'rat'.",)
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (["cat/1.png"], ("cat",)),
+        (["train/cat/1.png", "train/dog/1.png", "test/cat/1.png"], ("cat", "dog")),
+        (["train/cat/1.png", "test/cat/1.png", "test/newt/1.png"], ("cat", "newt")),
+        (["train/cat/1.png", "test/cat/1.png"], ("cat",)),
+        (["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/b/1.png", "val/c/1.png"], ("a", "b", "c")),
+    ],
+)
+def test_what_is_only_judged_may_have_any_classes(tmp_path: Path, names: list[str], classes: tuple[str, ...]) -> None:
+    put(tmp_path, *names)
+    with pytest.raises(EvenhandError):
+        load_folder(tmp_path)
+    assert load_folder(tmp_path, strict=False).class_names == classes
+
+
+@pytest.mark.parametrize("link", ["cat/2.png", "newt", "cat/deep"])
+def test_links_that_leave_are_followed_where_that_is_allowed(tmp_path: Path, link: str) -> None:
+    put(tmp_path, "elsewhere/1.png", "root/cat/1.png", "root/dog/1.png")
+    (tmp_path / "root" / link).symlink_to(tmp_path / "elsewhere" / ("1.png" if link.endswith("png") else ""))
+    table = load_folder(tmp_path / "root", allow_outside=True)
+    assert len(table) == 3
+    assert all((table.pixels.root / path).is_file() for path in table.pixels.paths)
+
+
+@pytest.mark.parametrize(
+    ("names", "inner"),
+    [
+        (["Final_Training/Images/0/1.png", "Final_Training/Images/1/1.png", "Final_Training/Images/2/1.png", "Final_Test/0/1.png", "Final_Test/1/1.png"],
+         "Final_Training/Images"),
+        (["2019/cat/1.png", "2019/dog/1.png", "2020/cat/1.png", "2020/dog/1.png"], "2019"),
+        (["train/x/cat/1.png", "train/x/dog/1.png", "train/y/cat/1.png", "train/y/dog/1.png", "test/x/cat/1.png",
+          "test/x/dog/1.png", "test/y/cat/1.png", "test/y/dog/1.png"], "x"),
+    ],
+)  # fmt: skip
+def test_a_folder_too_high_is_noticed(tmp_path: Path, names: list[str], inner: str) -> None:
+    put(tmp_path, *names)
+    [note] = load_folder(tmp_path).notes
+    assert note.startswith("Took ")
+    assert note.endswith(f"if those are the classes, give {tmp_path / inner} as the source.")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["cat/1.png", "dog/1.png"],
+        ["cat/a/1.png", "cat/b/1.png", "dog/1.png", "dog/a/1.png"],
+        ["cat/a/1.png", "dog/b/1.png"],
+        ["cat/a/1.png", "cat/b/1.png", "cat/1.png", "dog/a/1.png", "dog/b/1.png"],
+        ["train/cat/1.png", "train/dog/1.png", "test/cat/1.png", "test/dog/1.png"],
+    ],
+)
+def test_folders_below_class_folders_are_no_reason_for_a_note(tmp_path: Path, names: list[str]) -> None:
+    put(tmp_path, *names)
+    assert load_folder(tmp_path).notes == ()

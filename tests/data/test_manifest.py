@@ -135,3 +135,25 @@ def test_any_content_gives_one_sentence(tmp_path_factory: pytest.TempPathFactory
     with pytest.raises(EvenhandError) as caught:
         load_csv(path)
     assert str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["absolute", "dots", "link", "linked folder", "link to a link"])
+def test_files_elsewhere_are_taken_where_that_is_allowed(tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "root"
+    for folder in (root, tmp_path / "elsewhere"):
+        folder.mkdir()
+        for name in ("a.png", "b.png"):
+            (folder / name).touch()
+    outside = tmp_path / "elsewhere"
+    (root / "link.png").symlink_to(outside / "a.png")
+    (root / "again.png").symlink_to("link.png")
+    (root / "folder").symlink_to(outside)
+    named = {
+        "absolute": str(outside / "a.png"), "dots": "../elsewhere/a.png", "link": "link.png",
+        "linked folder": "folder/a.png", "link to a link": "again.png",
+    }[kind]  # fmt: skip
+    (root / "list.csv").write_text(f"path,label\n{named},x\nb.png,y\n")
+    with pytest.raises(EvenhandError, match="--allow-outside"):
+        load_csv(root / "list.csv")
+    table = load_csv(root / "list.csv", allow_outside=True)
+    assert (table.pixels.root / table.pixels.paths[0]).samefile(outside / "a.png")

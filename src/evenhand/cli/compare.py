@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenhand.cli.options import (
+    AllowOutside,
     ConfigFile,
     DataRoot,
     DropSmall,
@@ -50,6 +51,7 @@ def compare(
     image_size: ImageSize = None,
     drop_small: DropSmall = None,
     skip_bad: SkipBad = None,
+    allow_outside: AllowOutside = None,
     jobs: Jobs = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
@@ -80,6 +82,7 @@ def compare(
         "data__image_size": image_size,
         "data__drop_small": drop_small,
         "data__skip_bad": skip_bad,
+        "data__allow_outside": allow_outside,
         "model__name": model,
         "epochs": epochs,
     }

@@ -23,6 +23,9 @@ def evaluate(
     ] = None,
     data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images of SOURCE.")] = False,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Follow links and paths of SOURCE to elsewhere.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help=f"Write {PREDICTIONS} and {SUMMARY} to this folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -37,7 +40,7 @@ def evaluate(
         judged = evaluate_run(run, data_root=data_root)
         written = keep_missing(run, judged)
     else:
-        judged = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad)
+        judged = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
         written = []
     if out is not None:
         into = Run(out)

@@ -31,6 +31,9 @@ def inspect(
     seed: Annotated[int, typer.Option(min=0, help="Of the subset and of validation.")] = 0,
     split_seed: Annotated[int, typer.Option(min=0, help="Of the test set.")] = 0,
     drop_small: Annotated[bool, typer.Option("--drop-small", help="Leave out classes too small to split.")] = False,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Follow links and paths of a folder or manifest to elsewhere.")
+    ] = False,
     figure: Annotated[Path | None, typer.Option(help="Save the class distribution as .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -46,6 +49,7 @@ def inspect(
         seed=seed,
         split_seed=split_seed,
         drop_small=drop_small,
+        allow_outside=allow_outside,
     )
     if figure is not None:
         from evenhand.report.figures import class_distribution, save_figure

@@ -18,6 +18,9 @@ DataRoot = Annotated[Path | None, typer.Option(help="Where data sets lie.")]
 ImageSize = Annotated[int | None, typer.Option(help="Height and width to bring images to.")]
 DropSmall = Annotated[bool | None, typer.Option("--drop-small", help="Leave out classes too small to split.")]
 SkipBad = Annotated[bool | None, typer.Option("--skip-bad", help="Leave out unreadable images.")]
+AllowOutside = Annotated[
+    bool | None, typer.Option("--allow-outside", help="Follow links and paths of a folder or manifest to elsewhere.")
+]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; one a processor or GPU if not given.")]
 Engine = Annotated[str, typer.Option(help="local, or ray.")]
 RayAddress = Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from evenhand.cli.options import (
+    AllowOutside,
     ConfigFile,
     DataRoot,
     DropSmall,
@@ -46,6 +47,7 @@ def train(
     class_order: Annotated[str | None, typer.Option(help="Which classes keep most under an imbalance.")] = None,
     drop_small: DropSmall = None,
     skip_bad: SkipBad = None,
+    allow_outside: AllowOutside = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     devices: Annotated[str | None, typer.Option(help="How many devices.")] = None,
     nodes: Annotated[int | None, typer.Option(help="How many machines.")] = None,
@@ -77,6 +79,7 @@ def train(
         "data__class_order": class_order,
         "data__drop_small": drop_small,
         "data__skip_bad": skip_bad,
+        "data__allow_outside": allow_outside,
         "objective": objective,
         "model__name": model,
         "model__stem": stem,

@@ -65,12 +65,16 @@ def array_table(
     )
 
 
-def load_npz(path: Path | str) -> SampleTable:
+def load_npz(path: Path | str, *, strict: bool = True) -> SampleTable:
     """Read a `.npz` of images: `train_images` and `train_labels`, and as wanted `val_...` and `test_...`.
 
     Images are uint8, (N, H, W) or (N, H, W, C) with 1 or 3 channels; labels are integers from 0, (N,) or (N, 1).
     Classes are named by their number, or by an optional array of text `class_names`. Without `test_images` the splits
     are left to be cut. Pickled objects are never read.
+
+    Args:
+        path: the file.
+        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
 
     Example:
         >>> import tempfile
@@ -90,16 +94,16 @@ def load_npz(path: Path | str) -> SampleTable:
     if arrays.labels.max() >= num_classes:
         raise EvenhandError(f"{path} holds the label {arrays.labels.max()}, but names only {num_classes} classes.")
     # More classes than images leaves some without any; checked first, so that a wild label costs no memory.
-    if num_classes > len(train):
+    if arrays.class_names is None and num_classes > (len(train) if strict else max(len(arrays.labels), 1000)):
         raise EvenhandError(
             f"{path} holds the label {arrays.labels.max()} with only {len(train)} training images; "
             "labels must run from 0 to the number of classes - 1."
         )
     class_names = arrays.class_names or tuple(map(str, range(num_classes)))
     empty = [class_names[k] for k in np.flatnonzero(np.bincount(train, minlength=num_classes) == 0)]
-    if empty:
+    if strict and empty:
         raise EvenhandError(f"{path} has no training image of class {some(empty)}; add some, or renumber the labels.")
-    if num_classes < 2:
+    if strict and num_classes < 2:
         raise EvenhandError(f"{path} has only one class, {class_names[0]!r}; a classifier needs two or more.")
     return array_table(path.stem, arrays, class_names)
 

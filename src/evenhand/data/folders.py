@@ -20,16 +20,21 @@ IMAGE_SUFFIXES = frozenset(
 SPLIT_NAMES: dict[str, Split] = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
-def load_folder(path: Path | str) -> SampleTable:
+def load_folder(path: Path | str, *, allow_outside: bool = False, strict: bool = True) -> SampleTable:
     """Read a folder of class folders.
 
     The class folders stand either right in it, or in `train`, `test` and perhaps `val` (or `valid`, `validation`).
     Files in folders below a class folder belong to that class. Hidden files and those whose ending is not an image's
-    are left out, and a note counts them. The classes are sorted by name.
+    are left out, and a note counts them; another names class folders without images. The classes are sorted by name.
+
+    Args:
+        path: the folder.
+        allow_outside: follow links that lead out of it.
+        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
 
     Raises:
-        EvenhandError: if a class folder is empty, if training and test have different classes, if there is only one
-            class, or if a link leads out of the folder.
+        EvenhandError: if there are no images, if a link leads out of the folder, and if it is strict, where training
+            and test have different classes, or there is only one class.
 
     Example:
         >>> import tempfile
@@ -44,7 +49,7 @@ def load_folder(path: Path | str) -> SampleTable:
         (('cat', 'dog'), ['cat/1.jpg', 'dog/1.jpg'])
     """
     root = Path(path).resolve()
-    scan = _Scan(root)
+    scan = _Scan(root, allow_outside)
     folders = scan.folders(root)
     if not folders:
         raise EvenhandError(
@@ -58,16 +63,20 @@ def load_folder(path: Path | str) -> SampleTable:
             raise EvenhandError(f"{folder} has no class folders.")
         for place in classes:
             files += [(name, unicodedata.normalize("NFC", place.name), split) for name in scan.images(place)]
-    if scan.empty:
-        raise EvenhandError(f"{path} has class folders without images: {some(scan.empty)}; fill or remove them.")
+    if not files:
+        raise EvenhandError(f"{path} has class folders without images: {some(scan.empty)}; fill them.")
     if split_folders:
         scan.ignored += [folder.name + "/" for folder in folders if folder not in split_folders.values()]
     names = [name for _, name, _ in files]
     splits = [split for _, _, split in files if split]
-    class_names, labels = number_classes(str(path), names, splits or None)
+    class_names, labels = number_classes(str(path), names, splits or None, strict=strict)
     count = len(scan.ignored)
     kind = "file or folder that is no image" if count == 1 else "files or folders that are no images"
-    notes = (f"Ignored {count:,} {kind}: {some(scan.ignored, 3)}.",) if count else ()
+    notes = [f"Ignored {count:,} {kind}: {some(scan.ignored, 3)}."] if count else []
+    if scan.empty:
+        notes.append(f"Class folders without images, which are left out: {some(scan.empty)}.")
+    nested = _nested_classes(str(path), class_names, [name for name, _, _ in files], bool(split_folders))
+    notes = [nested, *notes] if nested else notes
     return SampleTable(
         name=root.name or str(root),
         class_names=class_names,
@@ -75,12 +84,29 @@ def load_folder(path: Path | str) -> SampleTable:
         ids=np.array([name for name, _, _ in files]),
         pixels=FilePixels(root, [name for name, _, _ in files]),
         splits=np.array(splits) if splits else None,
-        notes=notes,
+        notes=tuple(notes),
+    )
+
+
+def _nested_classes(source: str, class_names: Sequence[str], files: Sequence[str], split: bool) -> str | None:
+    """Say what was taken for classes where no image lies right in them, but in several folders below."""
+    below: dict[str, set[str]] = {name: set() for name in class_names}
+    for file in files:
+        *folders, _ = file.split("/")[1 if split else 0 :]
+        below[unicodedata.normalize("NFC", folders[0])].add("/".join(folders))
+    if any(name in folders or len(folders) < 2 for name, folders in below.items()):
+        return None
+    largest = max(below, key=lambda name: len(below[name]))
+    inner = os.path.commonpath(below[largest])
+    return (
+        f"Took {some(class_names)} for the classes, though all their images lie in folders below, such as "
+        f"{some(sorted(below[largest]), 2)}; if those are the classes, give {os.path.join(source, inner)} as the "
+        "source."
     )
 
 
 def number_classes(
-    source: str, names: Sequence[str], splits: Sequence[Split] | None
+    source: str, names: Sequence[str], splits: Sequence[Split] | None, *, strict: bool = True
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Number the classes in the order of their names, and refuse classes that cannot be learnt or judged.
 
@@ -88,6 +114,7 @@ def number_classes(
         source: what the names are from, for messages.
         names: (N,), the class of each sample.
         splits: (N,), where the source fixes them.
+        strict: refuse classes that cannot be learnt and judged.
 
     Returns:
         The class names and the labels, (N,).
@@ -97,24 +124,38 @@ def number_classes(
         >>> number_classes("photos", ["dog", "cat", "dog"], None)
         (('cat', 'dog'), array([1, 0, 1]))
     """
-    class_names, labels = np.unique(np.array(names), return_inverse=True)
+    found, labels = np.unique(np.array(names), return_inverse=True)
+    class_names = tuple(found.tolist())
+    problem = class_problem(source, class_names, labels, None if splits is None else np.array(splits))
+    if strict and problem:
+        raise EvenhandError(problem)
+    return class_names, labels.astype(np.int64)
+
+
+def class_problem(
+    source: str, class_names: Sequence[str], labels: NDArray[np.integer], splits: NDArray[np.str_] | None
+) -> str | None:
+    """Return in one sentence why the classes of a source cannot be learnt and judged; None: they can.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.folders import class_problem
+        >>> class_problem("photos", ["cat"], np.array([0, 0]), None)
+        "photos has only one class, 'cat'; a classifier needs two or more."
+    """
     if len(class_names) < 2:
-        raise EvenhandError(f"{source} has only one class, {str(class_names[0])!r}; a classifier needs two or more.")
-    if splits is not None:
-        where = np.array(splits)
-        held: dict[Split, set[str]] = {split: set(class_names[labels[where == split]].tolist()) for split in SPLITS}
-        if not held["train"] or not held["test"]:
-            missing = "train" if not held["train"] else "test"
-            raise EvenhandError(f"{source} fixes its splits but has no {missing} images; add some, or fix none.")
-        unequal = sorted(held["train"] ^ held["test"])
-        if unequal:
-            raise EvenhandError(
-                f"{source} has classes in only one of train and test: {some(unequal)}; add images, or remove them."
-            )
-        unknown = sorted(held["val"] - held["train"])
-        if unknown:
-            raise EvenhandError(f"{source} has classes in val that are not in train: {some(unknown)}.")
-    return tuple(class_names.tolist()), labels.astype(np.int64)
+        return f"{source} has only one class, {class_names[0]!r}; a classifier needs two or more."
+    if splits is None:
+        return None
+    held = {split: {class_names[k] for k in np.unique(labels[splits == split])} for split in SPLITS}
+    if not held["train"] or not held["test"]:
+        missing = "train" if not held["train"] else "test"
+        return f"{source} fixes its splits but has no {missing} images; add some, or fix none."
+    unequal = sorted(held["train"] ^ held["test"])
+    if unequal:
+        return f"{source} has classes in only one of train and test: {some(unequal)}; add images, or remove them."
+    unknown = sorted(held["val"] - held["train"])
+    return f"{source} has classes in val that are not in train: {some(unknown)}." if unknown else None
 
 
 def leaves(root: Path, path: str) -> bool:
@@ -127,6 +168,7 @@ class _Scan:
     """A walk below a root that never leaves it, and remembers what it passed over."""
 
     root: Path
+    allow_outside: bool = False
     ignored: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
 
@@ -171,9 +213,10 @@ class _Scan:
                 self.ignored.append(self._name(entry.path))
                 continue
             if entry.is_symlink():
-                if leaves(self.root, entry.path):
+                if not self.allow_outside and leaves(self.root, entry.path):
                     raise EvenhandError(
-                        f"{entry.path} is a link that leaves {self.root}; copy what it points to, or remove it."
+                        f"{entry.path} is a link that leaves {self.root}; give --allow-outside to follow such links, "
+                        "copy what it points to, or remove it."
                     )
                 if not os.path.exists(entry.path):
                     raise EvenhandError(f"{entry.path} is a link to nothing; remove it.")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.audit import Audit, audit
+from evenhand.data.folders import class_problem
 from evenhand.data.images import open_images
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
@@ -20,6 +21,7 @@ def inspect_source(
     seed: int = 0,
     split_seed: int = 0,
     drop_small: bool = False,
+    allow_outside: bool = False,
 ) -> Audit:
     """Load, open, split and audit a source.
 
@@ -32,6 +34,7 @@ def inspect_source(
         seed: of the subset and of validation.
         split_seed: of the test set.
         drop_small: leave out classes too small to split.
+        allow_outside: let a folder or a manifest lead to files elsewhere.
 
     Example:
         >>> from evenhand.data import inspect_source
@@ -40,7 +43,8 @@ def inspect_source(
         (10, 20)
     """
     wanted = Imbalance.parse(imbalance)
-    table = load_source(source, data_root=data_root)
+    table = load_source(source, data_root=data_root, allow_outside=allow_outside, strict=False)
+    problem = class_problem(str(source), table.class_names, table.labels, table.splits)
     images = open_images(table, image_size=image_size, skip_bad=True)
     unreadable = {str(table.ids[row]): reason for row, reason in images.bad.items()}
     table = table.take(images.readable())
@@ -48,9 +52,11 @@ def inspect_source(
         table = drop_small_classes(table)
     splits, problems = None, []
     try:
+        if problem:
+            raise EvenhandError(problem)
         splits = make_splits(table, imbalance=wanted, order=class_order, seed=seed, split_seed=split_seed)
     except EvenhandError as error:
         if wanted.kind != "none":
             raise
-        problems.append(str(error))
+        problems = [str(error)]
     return audit(table, splits, imbalance=wanted, unreadable=unreadable, problems=problems)

@@ -17,12 +17,17 @@ from evenhand.data.table import FilePixels, SampleTable, Split
 COLUMNS = ("path", "label", "split", "group")
 
 
-def load_csv(path: Path | str) -> SampleTable:
+def load_csv(path: Path | str, *, allow_outside: bool = False, strict: bool = True) -> SampleTable:
     r"""Read a CSV manifest: columns `path` and `label`, and as wanted `split` and `group`, in UTF-8.
 
-    Paths are relative to the folder of the CSV file and stay inside it. `split` is train, val (or valid, validation)
-    or test, for every line or for none. Samples with the same `group` never stand on two sides of a split; a line
-    without one stands alone. The classes are sorted by name.
+    Paths are relative to the folder of the CSV file and stay inside it, unless others are allowed. `split` is train,
+    val (or valid, validation) or test, for every line or for none. Samples with the same `group` never stand on two
+    sides of a split; a line without one stands alone. The classes are sorted by name.
+
+    Args:
+        path: the file.
+        allow_outside: take absolute paths too, and those that lead out of the folder, also by links.
+        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
 
     Raises:
         EvenhandError: naming the line, if a path is missing, is given twice or leaves the folder, if a label is empty,
@@ -43,9 +48,9 @@ def load_csv(path: Path | str) -> SampleTable:
     path = Path(path)
     root = path.resolve().parent
     columns, records = _read(path)
-    _check_paths(path, root, records)
+    _check_paths(path, root, records, allow_outside)
     splits = _splits(path, records)
-    class_names, labels = number_classes(str(path), [record.label for record in records], splits)
+    class_names, labels = number_classes(str(path), [record.label for record in records], splits, strict=strict)
     groups = [record.group for record in records]
     if any(groups):
         # The line number makes a name for those that stand alone; the space keeps it apart from every given name.
@@ -115,7 +120,7 @@ def _records(path: Path, columns: Sequence[str], rows: Iterable[tuple[int, list[
         )
 
 
-def _check_paths(path: Path, root: Path, records: Sequence[_Record]) -> None:
+def _check_paths(path: Path, root: Path, records: Sequence[_Record], allow_outside: bool) -> None:
     first: dict[str, int] = {}
     missing: list[_Record] = []
     inside: dict[str, bool] = {}
@@ -124,16 +129,21 @@ def _check_paths(path: Path, root: Path, records: Sequence[_Record]) -> None:
         if record.path in first:
             raise EvenhandError(f"{where}: {record.path!r} was given in line {first[record.path]} already.")
         first[record.path] = record.line
-        if os.path.isabs(record.path) or record.path.split("/")[0] == "..":
-            raise EvenhandError(f"{where}: {record.path!r} leaves the folder {root}; give a path inside it.")
+        if not allow_outside and (os.path.isabs(record.path) or record.path.split("/")[0] == ".."):
+            raise EvenhandError(
+                f"{where}: {record.path!r} leaves the folder {root}; give a path inside it, or --allow-outside."
+            )
         full = os.path.join(root, record.path)
         folder = os.path.dirname(full)
         if folder not in inside:
-            inside[folder] = not leaves(root, folder)
+            inside[folder] = allow_outside or not leaves(root, folder)
         try:
             mode = os.lstat(full).st_mode
-            if not inside[folder] or (stat.S_ISLNK(mode) and leaves(root, full)):
-                raise EvenhandError(f"{where}: {record.path!r} is a link that leaves the folder {root}; copy the file.")
+            if not inside[folder] or (not allow_outside and stat.S_ISLNK(mode) and leaves(root, full)):
+                raise EvenhandError(
+                    f"{where}: {record.path!r} is a link that leaves the folder {root}; copy the file, or give "
+                    "--allow-outside."
+                )
             if not stat.S_ISREG(mode if not stat.S_ISLNK(mode) else os.stat(full).st_mode):
                 raise EvenhandError(f"{where}: {record.path!r} is not a file.")
         except (OSError, ValueError):  # ValueError: a NUL in the name

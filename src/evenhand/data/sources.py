@@ -16,7 +16,12 @@ from evenhand.data.table import SampleTable
 
 
 def load_source(
-    source: str | Path = "digits", *, data_root: Path | str | None = None, download: bool = True
+    source: str | Path = "digits",
+    *,
+    data_root: Path | str | None = None,
+    download: bool = True,
+    allow_outside: bool = False,
+    strict: bool = True,
 ) -> SampleTable:
     """Read a source of labelled images into a table; images that are files are not opened yet.
 
@@ -28,6 +33,8 @@ def load_source(
             that is named like a benchmark is meant by `./digits`.
         data_root: where benchmarks are looked for, see :func:`find_data_root`.
         download: fetch the files of a benchmark that are missing.
+        allow_outside: let a folder or a manifest lead to files elsewhere, by links or paths.
+        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
 
     Raises:
         EvenhandError: if there is no such source or it cannot be read, in one sentence.
@@ -48,13 +55,14 @@ def load_source(
     except (OSError, ValueError) as error:  # a name too long, or with a NUL
         raise EvenhandError(f"{str(source)[:80]!r} is neither a known data set nor a path.") from error
     if is_folder:
-        return load_folder(path)
+        return load_folder(path, allow_outside=allow_outside, strict=strict)
     if not is_file:
         raise _unknown(source)
-    readers = {".csv": load_csv, ".npz": load_npz}
-    if path.suffix.lower() not in readers:
-        raise EvenhandError(f"Cannot read {path}: give a folder, a .csv or a .npz, or the name of a benchmark.")
-    return readers[path.suffix.lower()](path)
+    if path.suffix.lower() == ".csv":
+        return load_csv(path, allow_outside=allow_outside, strict=strict)
+    if path.suffix.lower() == ".npz":
+        return load_npz(path, strict=strict)
+    raise EvenhandError(f"Cannot read {path}: give a folder, a .csv or a .npz, or the name of a benchmark.")
 
 
 def list_datasets() -> list[str]:

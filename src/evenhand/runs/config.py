@@ -40,6 +40,8 @@ class DataConfig(_Section):
     split_seed: int = Field(0, ge=0, le=_LARGEST)
     drop_small: bool = False
     skip_bad: bool = False
+    allow_outside: bool = False
+    """Let a folder or a manifest lead to files elsewhere, by links or paths."""
 
     @field_validator("imbalance")
     @classmethod

@@ -54,7 +54,9 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     folder = Run(Path(run))
     model, config = _load(folder)
     named = folder.splits
-    table = load_source(config.data.source, data_root=data_root or config.data.root)
+    table = load_source(
+        config.data.source, data_root=data_root or config.data.root, allow_outside=config.data.allow_outside
+    )
     test, before = _rows_of(table, named.test, folder), _summary_on_disk(folder)
     counts = _counts_on_disk(folder)
     if counts is None:
@@ -82,9 +84,16 @@ def keep_missing(run: Path | str, judgement: Evaluation) -> list[Path]:
 
 
 def evaluate_on(
-    run: Path | str, source: str | Path, *, data_root: Path | str | None = None, skip_bad: bool = False
+    run: Path | str,
+    source: str | Path,
+    *,
+    data_root: Path | str | None = None,
+    skip_bad: bool = False,
+    allow_outside: bool = False,
 ) -> Evaluation:
     """Predict the images of another source and judge them; classes are matched by name.
+
+    One class is enough. Images of classes that the model does not know are left out, and a note names those classes.
 
     Args:
         run: the folder of a finished run.
@@ -92,24 +101,26 @@ def evaluate_on(
             it.
         data_root: where data sets lie.
         skip_bad: leave unreadable images out.
+        allow_outside: let a folder or a manifest lead to files elsewhere.
 
     Raises:
-        EvenhandError: the run is not finished, the source has classes that the model does not know, or its images
-            cannot be read.
+        EvenhandError: the run is not finished, the model knows none of the source's classes, or its images cannot be
+            read.
     """
     folder = Run(Path(run))
     model, config = _load(folder)
     counts = folder.predictions.train_counts
-    table = load_source(source, data_root=data_root)
-    rows = np.arange(len(table)) if table.splits is None else table.rows("test")
+    table = load_source(source, data_root=data_root, allow_outside=allow_outside, strict=False)
+    whole = table.splits is None or not len(table.rows("test"))
+    rows = np.arange(len(table)) if whole else table.rows("test")
+    rows, notes = _known_rows(model, table, rows)
     predictions, bad = _predict(model, config, table, rows, counts, skip_bad=skip_bad)
-    notes = list(table.notes)
     if bad:
         notes.append(f"Left out as unreadable: {len(bad)} of {len(rows)} images: {some(bad, 3)}.")
     summary = {
         "run": str(folder.path),
         "source": table.name,
-        "split": "all" if table.splits is None else "test",
+        "split": "all" if whole else "test",
         "objective": config.objective,
         "model": config.model.name,
         "seed": config.seed,
@@ -117,6 +128,23 @@ def evaluate_on(
         **summarise(predictions),
     }
     return Evaluation(predictions, summary, _seen_in_training(folder, table, predictions))
+
+
+def _known_rows(
+    model: TrainedModel, table: SampleTable, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Leave out the rows whose classes the model does not know; return the others, and what to say of it."""
+    known = np.array([name in model.class_names for name in table.class_names])[table.labels[rows]]
+    unknown = sorted({table.class_names[k] for k in table.labels[rows[~known]]})
+    if not known.any():
+        raise EvenhandError(
+            f"The model knows none of the classes of {table.name}, {some(unknown)}; it knows {some(model.class_names)}."
+        )
+    if not unknown:
+        return rows, list(table.notes)
+    left_out = f"{(~known).sum():,} of {len(rows):,} images"
+    note = f"Left out as of classes that the model does not know: {left_out}, of {some(unknown)}."
+    return rows[known], [*table.notes, note]
 
 
 def _load(folder: Run) -> tuple[TrainedModel, Config]:

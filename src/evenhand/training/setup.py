@@ -49,7 +49,7 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     With `select: last` nothing is validated, so no validation set is cut: all training images are trained on.
     """
     data = config.data
-    table = load_source(data.source, data_root=data.root)
+    table = load_source(data.source, data_root=data.root, allow_outside=data.allow_outside)
     image_size = data.image_size or (PRETRAINED_SIZE if config.model.pretrained else None)
     images = open_images(table, image_size=image_size, skip_bad=data.skip_bad, progress=progress)
     rows = images.readable()
