@@ -202,7 +202,8 @@ def test_links_that_leave_are_followed_where_that_is_allowed(tmp_path: Path, lin
 @pytest.mark.parametrize(
     ("names", "inner"),
     [
-        (["Final_Training/Images/0/1.png", "Final_Training/Images/1/1.png", "Final_Training/Images/2/1.png", "Final_Test/0/1.png", "Final_Test/1/1.png"],
+        (["Final_Training/Images/0/1.png", "Final_Training/Images/1/1.png", "Final_Training/Images/2/1.png",
+          "Final_Test/0/1.png", "Final_Test/1/1.png"],
          "Final_Training/Images"),
         (["2019/cat/1.png", "2019/dog/1.png", "2020/cat/1.png", "2020/dog/1.png"], "2019"),
         (["train/x/cat/1.png", "train/x/dog/1.png", "train/y/cat/1.png", "train/y/dog/1.png", "test/x/cat/1.png",
