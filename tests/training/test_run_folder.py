@@ -200,6 +200,7 @@ def test_summary_is_that_of_the_predictions(whole: Path) -> None:
         "model": "resnet8",
         "seed": 0,
         "epochs": 3,
+        "parts": [{"part": "cce", "what": "weight of C -0.1111"}],
         "notes": [],
     }
 
@@ -244,8 +245,8 @@ def test_train_loss_is_the_mean_over_steps(tmp_path: Path, monkeypatch: pytest.M
     seen = []
     step = type(trainer.objective).step
 
-    def noted(*args: object) -> torch.Tensor:
-        loss = step(*args)  # type: ignore[arg-type]
+    def noted(*args: object, **options: int) -> torch.Tensor:
+        loss = step(*args, **options)  # type: ignore[arg-type]
         seen.append(loss.item())
         return loss
 

@@ -46,6 +46,13 @@ class Shown(Callback):
         )
         self.task = self.bar.add_task("training", total=self.epochs, state="")
 
+    def begin(self, told: list[dict[str, Any]]) -> None:
+        """Say what each part of the objective does."""
+        if not self.quiet and not self.as_json:
+            for line in told:
+                numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]
+                typer.echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
+
     def step(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""
         self.bar.update(self.task, completed=epoch - 1 + done / total, description=f"epoch {epoch}/{self.epochs}")

@@ -13,7 +13,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 
 KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
-OPTIONAL = ("groups",)
+OPTIONAL = ("groups", "fitted_counts", "adjustment")
 """Files of earlier versions have none."""
 
 
@@ -53,6 +53,10 @@ class Predictions:
     """(K,): training images of each class, as the shot groups count them."""
     groups: NDArray[np.str_] | None = None
     """(N,): which images belong together, as frames of one scene; None: each stands for itself."""
+    fitted_counts: NDArray[np.int64] | None = None
+    """(K,): images of each class that were really trained on, without those held out for validation."""
+    adjustment: NDArray[np.float64] | None = None
+    """(K,): what is added to the logits, which are kept as the network gave them, before they are judged."""
 
     def __post_init__(self) -> None:
         if not _is_array(self.logits, np.float32, 2) or len(self.logits) < 1 or self.logits.shape[1] < 2:
@@ -64,6 +68,10 @@ class Predictions:
         if self.groups is not None:
             _refuse_unlike("groups", self.groups, np.str_, len(self), self.logits)
         _refuse_unlike("train_counts", self.train_counts, np.int64, self.num_classes, self.logits)
+        if self.fitted_counts is not None:
+            _refuse_unlike("fitted_counts", self.fitted_counts, np.int64, self.num_classes, self.logits)
+        if self.adjustment is not None:
+            _refuse_unlike("adjustment", self.adjustment, np.float64, self.num_classes, self.logits)
         _refuse_names(self.class_names, self.num_classes)
         outside = np.flatnonzero((self.targets < 0) | (self.targets >= self.num_classes))
         if len(outside):
@@ -71,6 +79,8 @@ class Predictions:
                 f"targets must be 0 to {self.num_classes - 1}, got {self.targets[outside[0]]} for "
                 f"{str(self.ids[outside[0]])!r}."
             )
+        if self.adjustment is not None and not np.isfinite(self.adjustment).all():
+            raise EvenhandError(f"adjustment must be finite, got {self.adjustment.tolist()}.")
         if self.train_counts.min() < 0:
             raise EvenhandError(f"train_counts must be 0 or more, got {self.train_counts.min()}.")
         unique, times = np.unique(self.ids, return_counts=True)
@@ -98,7 +108,8 @@ class Predictions:
     def predicted(self) -> NDArray[np.int64]:
         """Return the most likely class of each image, (N,); of equally likely ones the first."""
         self.check_finite()
-        predicted: NDArray[np.int64] = self.logits.argmax(axis=1).astype(np.int64, copy=False)
+        logits = self.logits if self.adjustment is None else self.logits.astype(np.float64) + self.adjustment
+        predicted: NDArray[np.int64] = logits.argmax(axis=1).astype(np.int64, copy=False)
         return predicted
 
     def log_probabilities(self) -> NDArray[np.float64]:
@@ -112,7 +123,8 @@ class Predictions:
             array([[    0., -1000.]])
         """
         self.check_finite()
-        log_probabilities: NDArray[np.float64] = log_softmax(self.logits.astype(np.float64), axis=1)
+        shift = 0.0 if self.adjustment is None else self.adjustment
+        log_probabilities: NDArray[np.float64] = log_softmax(self.logits.astype(np.float64) + shift, axis=1)
         return log_probabilities
 
     def save(self, path: Path | str) -> None:
@@ -129,7 +141,6 @@ class Predictions:
             >>> load_predictions(path).class_names
             ('Löwe', '猫')
         """
-        groups = {} if self.groups is None else {"groups": self.groups}
         write_arrays(
             path,
             logits=self.logits,
@@ -137,7 +148,7 @@ class Predictions:
             ids=self.ids,
             class_names=np.array(self.class_names),
             train_counts=self.train_counts,
-            **groups,
+            **{key: value for key in OPTIONAL if (value := getattr(self, key)) is not None},
         )
 
     def right(self) -> NDArray[np.bool_]:

@@ -7,6 +7,8 @@ hold for other shares, and a shift by the log prior is the change to equal ones.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+
 
 def class_prior(counts: ArrayLike) -> NDArray[np.float64]:
     """Return the share of each class among the training images, (K); a count of 0 is taken for the smallest above it.
@@ -59,6 +61,30 @@ def adjust_logits(logits: ArrayLike, counts: ArrayLike, tau: float = 1.0) -> NDA
     """
     prior = class_prior(counts)
     return _logits(logits, len(prior)) - _number(tau, "tau") * np.log(prior)
+
+
+TAUS = np.linspace(0, 3, 31)
+"""What `best_tau` tries."""
+
+
+def best_tau(logits: ArrayLike, targets: ArrayLike, counts: ArrayLike) -> float:
+    """Return the tau of :func:`adjust_logits` with the best balanced accuracy, of several the one nearest to 1.
+
+    Args:
+        logits: of validation images, (N, K).
+        targets: their classes, (N,); a class without images is left out of the mean.
+        counts: training images a class, (K).
+
+    Example:
+        >>> from evenhand.metrics.priors import best_tau
+        >>> best_tau([[2.0, 1.0], [1.0, 0.0], [3.0, 0.0]], [1, 0, 0], counts=[90, 10])
+        0.7
+    """
+    labels, z = np.asarray(targets, np.int64), np.asarray(logits, np.float64)
+    shift = np.log(class_prior(counts))
+    each = [balanced_accuracy(confusion_matrix(labels, (z - tau * shift).argmax(1), len(shift))) for tau in TAUS]
+    best = TAUS[np.isclose(each, max(each), rtol=0, atol=1e-12)]
+    return float(round(best[np.argmin(np.abs(best - 1))], 3))
 
 
 def change_prior(logits: ArrayLike, old: ArrayLike, new: ArrayLike) -> NDArray[np.float64]:

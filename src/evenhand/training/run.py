@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ from evenhand.models.build import known_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails
 from evenhand.runs.folder import Run
+from evenhand.training.adjusting import describe_adjustment
 from evenhand.training.checkpoint import load_weights
-from evenhand.training.objectives import canonical_objective
+from evenhand.training.objectives import needs_validation
 from evenhand.training.setup import Prepared, prepare
 from evenhand.training.start import pin_start
 from evenhand.training.tensorboard import require_tensorboard
@@ -82,7 +84,11 @@ def resume_run(folder: Path | str, *, callback: Callback | None = None) -> Run:
 
 def _check(config: Config) -> None:
     """Refuse what no data can mend, before any are read."""
-    canonical_objective(config.objective)
+    if needs_validation(config.objective) and config.select == "last":
+        raise EvenhandError(
+            f"{config.objective} chooses its tau on validation images, which --select last does without; give tau a "
+            "number, such as post-hoc:tau=1."
+        )
     known_model(config.model.name)
     if config.compute.tensorboard:
         require_tensorboard()
@@ -136,6 +142,10 @@ def judge(run: Run, trainer: Trainer) -> None:
     validation = _predict(trainer, "val")[0] if len(prepared.splits.val) else None
     predictions, features = _predict(trainer, "test")
     if fabric.is_global_zero:
+        fitted, adjusted = trainer.objective.fit_after(validation), {}
+        if fitted is not None:
+            adjusted = describe_adjustment(fitted, predictions)
+            predictions = replace(predictions, adjustment=fitted.values)
         if validation is not None:
             run.write_validation_predictions(validation)
         run.write_predictions(predictions)
@@ -151,7 +161,9 @@ def judge(run: Run, trainer: Trainer) -> None:
             "epochs": len(trainer.history),
             "selected": {"rule": config.select, **_selected(trainer)},
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
+            "parts": trainer.told(),
             "notes": list(prepared.notes),
+            **adjusted,
             **summarise(predictions),
         }
         run.write_summary(summary)
@@ -163,9 +175,16 @@ def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.fl
     prepared = trainer.prepared
     logits, targets, features = trainer.predict(prepared.batches(split, 512, **trainer.serving()))
     table, rows = prepared.table, getattr(prepared.splits, split)
-    groups = None if table.groups is None else table.groups[rows]
-    counts = prepared.splits.counts
-    return Predictions(logits, targets, table.ids[rows], table.class_names, counts, groups), features
+    predictions = Predictions(
+        logits,
+        targets,
+        table.ids[rows],
+        table.class_names,
+        prepared.splits.counts,
+        groups=None if table.groups is None else table.groups[rows],
+        fitted_counts=np.array(trainer.objective.known.counts),
+    )
+    return predictions, features
 
 
 def _selected(trainer: Trainer) -> dict[str, float]:

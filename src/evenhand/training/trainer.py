@@ -18,6 +18,7 @@ from evenhand.data.batches import Batches
 from evenhand.data.table import FilePixels
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
+from evenhand.metrics.shots import shot_groups
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import replace_head
@@ -40,6 +41,9 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 class Callback:
     """Who looks on: told of steps and epochs, and asked whether to stop. This one says nothing and never stops."""
+
+    def begin(self, told: list[dict[str, Any]]) -> None:
+        """Training begins; told is what each part of the objective does, by shot group."""
 
     def step(self, epoch: int, done: int, total: int) -> None:
         """So many steps of this epoch are done."""
@@ -130,6 +134,7 @@ class Trainer:
         train = prepared.batches("train", config.batch_size, **self.serving())
         board = Board(self.run.tensorboard) if config.compute.tensorboard and self.fabric.is_global_zero else None
         held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
+        callback.begin(self.told())
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
             loss = self._epoch(epoch, train, callback)
@@ -151,6 +156,11 @@ class Trainer:
         if self.fabric.is_global_zero:
             save_weights(self.run.last_weights, bare(self.model), self.card)
         self.fabric.barrier()
+
+    def told(self) -> list[dict[str, Any]]:
+        """Say what each part of the objective does to the classes of each shot group."""
+        groups = shot_groups(self.prepared.splits.counts)
+        return self.objective.told({"many": groups.many, "medium": groups.medium, "few": groups.few})
 
     def serving(self) -> dict[str, Any]:
         """Return how batches are served to this process."""

@@ -164,7 +164,7 @@ def _varied(
 
 
 def _caption(predictions: Predictions, row: int, confidence: float) -> str:
-    truth, predicted = int(predictions.targets[row]), int(predictions.logits[row].argmax())
+    truth, predicted = int(predictions.targets[row]), int(predictions.predicted()[row])
     names, inches, size = predictions.class_names, TILE - 0.12, 7.5
     return "\n".join(
         [

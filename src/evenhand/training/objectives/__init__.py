@@ -28,6 +28,7 @@ __all__ = [
     "describe_objectives",
     "first_stage",
     "list_objectives",
+    "needs_validation",
     "stage_of",
     "training_objective",
 ]
@@ -121,6 +122,11 @@ def first_stage(spec: str) -> str:
         'cce+mixup'
     """
     return spell(tuple(part for part in read_parts(spec) if part.kind not in ("stage", "after")))
+
+
+def needs_validation(spec: str) -> bool:
+    """Return whether something is chosen on validation images after training."""
+    return any(isinstance(part, after.PostHoc) and part.tau == "auto" for part in read_parts(spec))
 
 
 def cost(spec: str) -> float:

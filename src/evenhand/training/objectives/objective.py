@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from evenhand.core.seeds import stream
+from evenhand.metrics.predictions import Predictions
+from evenhand.training.objectives.after import Fitted, PostHoc
 from evenhand.training.objectives.images import one_hot
 from evenhand.training.objectives.part import (
     Adjustment,
@@ -133,6 +135,15 @@ class Objective:
         for part in self.parts:
             shares = None if shares is None else part.prior(shares, self.known)
         return shares
+
+    def fit_after(self, validation: Predictions | None) -> Fitted | None:
+        """Return what is to be added to the logits of the trained network; None: nothing.
+
+        Args:
+            validation: what it says about the validation images, if there are any.
+        """
+        after = self._find(PostHoc)
+        return None if after is None else after.fit(self.known, validation)
 
     def told(self, groups: dict[str, Sequence[int]]) -> list[dict[str, Any]]:
         """Say of each part what it does, for `summary.json`: in words, and as a mean over the classes of each group."""
