@@ -1,5 +1,6 @@
 """What is found under a folder, and how it is told to stand."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -10,18 +11,19 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.experiments.grid.locks import take_lock
-from evenhand.report import key_figures, listing
-from evenhand.report.listing import Listing, Run
+from evenhand.report import listing
+from evenhand.report.listing import Listing, Standing
 from evenhand.runs.config import Config
-from evenhand.runs.history import write_history
-from tests.report.served_runs import history_row, write_comparison, write_run, write_summary
+from evenhand.runs.folder import Run
+from tests.fabricated import write_pictured_run
+from tests.report.served_runs import history_row, write_comparison, write_run
 
 
 def names(root: Path) -> set[str]:
     return {run.entry.name for run in Listing(root).runs()}
 
 
-def only(root: Path) -> Run:
+def only(root: Path) -> Standing:
     (run,) = Listing(root).runs()
     return run
 
@@ -33,7 +35,7 @@ def test_a_finished_run_is_told_with_its_figures(tmp_path: Path) -> None:
     assert (run.source, run.imbalance, run.objective, run.model) == ("digits", "exp:20", "focal:gamma=2", "resnet8")
     assert (run.seed, run.epochs_done, run.epochs) == (7, 4, 4)
     assert run.balanced_accuracy == pytest.approx((0.9 + 0.7 + 0.25) / 3)
-    assert run.interval == pytest.approx((run.balanced_accuracy - 0.05, run.balanced_accuracy + 0.05))
+    assert run.interval == Run(tmp_path / "a").summary.balanced_accuracy_interval
     assert (run.few, run.worst_class, run.worst_recall) == (0.25, "owl", 0.25)
 
 
@@ -111,7 +113,7 @@ def test_news_within_a_minute_or_three_epochs_means_training(
     tmp_path: Path, age: float, seconds: float, state: str
 ) -> None:
     run = write_run(tmp_path / "a", done=2, finished=False, age=age)
-    write_history(run / "history.csv", [{**history_row(1), "seconds": seconds}])
+    Run(run).write_history([{**history_row(1), "seconds": seconds}])
     os.utime(run / "history.csv", (time.time() - age,) * 2)
     assert only(tmp_path).state == state
 
@@ -155,18 +157,23 @@ def test_what_a_grid_keeps_behind_a_link_is_not_read(tmp_path: Path) -> None:
 
 
 DAMAGE = [
-    ("config.yaml", b"a: [", "Cannot read config.yaml: "),
-    ("config.yaml", b"\xff\xfe", "Cannot read config.yaml: "),
-    ("config.yaml", b"", "config.yaml is no config of a run"),
-    ("config.yaml", b"- 1", "config.yaml is no config of a run"),
-    ("config.yaml", b"[" * 5000, "Cannot read config.yaml: "),
-    ("config.yaml", b"objective: !!python/object/apply:os.getcwd []", "Cannot read config.yaml: "),
+    ("config.yaml", b"a: [", "Cannot read the config config.yaml: "),
+    ("config.yaml", b"\xff\xfe", "Cannot read the config config.yaml: "),
+    ("config.yaml", b"", "Cannot read the config config.yaml: expected KEY: VALUE lines, got NoneType."),
+    ("config.yaml", b"- 1", "Cannot read the config config.yaml: expected KEY: VALUE lines, got list."),
+    ("config.yaml", b"[" * 5000, "Cannot read the config config.yaml: it is nested more than 20 deep."),
+    ("config.yaml", b"objective: !!python/object/apply:os.getcwd []", "Cannot read the config config.yaml: "),
+    ("config.yaml", b"objective: !!bool x", "Cannot read the config config.yaml: "),
+    ("config.yaml", b"seed: 0x" + b"f" * 6000, "Cannot read the config config.yaml: a value has 6,002 characters"),
+    ("config.yaml", b"seed: 0x" + b"f" * 3000, "Cannot read the config config.yaml: a whole number has 12000 bits"),
+    ("config.yaml", b"colour: red", "Cannot use the config config.yaml: Unknown setting 'colour'"),
     ("history.csv", b"epoch,train_loss\n1,2.0\n2,", "Cannot read the history in history.csv: "),
     ("history.csv", b"epoch\n1,2,3\n", "Cannot read the history in history.csv: "),
-    ("history.csv", b"\xff", "Cannot read the history in history.csv: "),
+    ("history.csv", b"epoch\n7\n", "Cannot read the history in history.csv: row 1 is of epoch 7.0."),
+    ("history.csv", b"\xff", "Cannot read history.csv: "),
     ("summary.json", b"", "Cannot read summary.json: "),
     ("summary.json", b'{"balanced_accuracy": 0.', "Cannot read summary.json: "),
-    ("summary.json", b"[]", "Cannot read summary.json: expected names and values, got list."),
+    ("summary.json", b"[]", "Cannot read summary.json: "),
     ("summary.json", b'{"a":' * 100_000, "Cannot read summary.json: "),
     ("summary.json", b'{"a":' + b"9" * 5000 + b"}", "Cannot read summary.json: "),
 ]
@@ -175,12 +182,14 @@ DAMAGE = [
 @pytest.mark.parametrize(("name", "content", "words"), DAMAGE)
 def test_a_damaged_file_is_a_row_that_says_so(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (write_run(tmp_path / "a") / name).write_bytes(content)
-    run = only(tmp_path)
-    (problem,) = run.problems
+    write_run(tmp_path / "b")
+    listed = {run.entry.name: run for run in Listing(tmp_path).runs()}
+    (problem,) = listed["a"].problems
     assert problem.startswith(words)
     assert problem.endswith(".")
     assert str(tmp_path) not in problem
-    assert run.objective == "cce"  # from the other file
+    assert listed["a"].objective == "cce"  # from the other file
+    assert listed["b"].problems == ()
 
 
 def test_a_damaged_comparison_is_a_row_that_says_so(tmp_path: Path) -> None:
@@ -190,25 +199,44 @@ def test_a_damaged_comparison_is_a_row_that_says_so(tmp_path: Path) -> None:
     assert "Cannot read comparison.json" in listed.comparisons()[0].problems[0]
 
 
-@pytest.mark.parametrize("odd", [None, [], {}, "text", True, float("nan"), float("inf"), 10**400, [[1, 2]], {"few": 3}])
-def test_values_of_the_wrong_kind_are_as_if_missing(tmp_path: Path, odd: Any) -> None:
-    keys = ("balanced_accuracy", "balanced_accuracy_interval", "groups", "worst_class", "per_class", "selected")
+ODD = [None, [], {}, "text", True, float("nan"), float("inf"), 10**400, [[1, 2]], {"few": 3}]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("key", ["balanced_accuracy", "groups", "worst_class", "per_class", "selected"])
+def test_values_of_the_wrong_kind_are_a_problem_of_that_run_alone(tmp_path: Path, key: str, odd: Any) -> None:
     folder = write_run(tmp_path / "a")
-    write_summary(folder, **dict.fromkeys(keys, odd))
-    run = only(tmp_path)
-    assert (run.balanced_accuracy, run.interval, run.few, run.worst_recall, run.problems) == (
-        None,
-        None,
-        None,
-        None,
-        (),
-    )
-    assert key_figures.read_classes(folder / "summary.json") == []
-    assert key_figures.read_measures(folder / "summary.json")[0]["value"] is None
+    content = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**content, key: odd}))
+    write_run(tmp_path / "b")
+    listed = {run.entry.name: run for run in Listing(tmp_path).runs()}
+    if key == "groups" and odd == {}:  # of groups none need be told
+        assert listed["a"].problems == ()
+        return
+    (problem,) = listed["a"].problems
+    assert problem.startswith(f"Cannot read summary.json: {key}" if odd == odd and odd != ODD[6] else "Cannot read")
+    assert (listed["a"].balanced_accuracy, listed["a"].epochs_done) == (None, 4)
+    assert listed["b"].balanced_accuracy is not None
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_comparison_with_values_of_the_wrong_kind_shows_what_it_has(tmp_path: Path, odd: Any) -> None:
     write_comparison(tmp_path / "c", **dict.fromkeys(("table", "verdicts", "seeds", "source"), odd))
     listed = Listing(tmp_path)
     listed.look()
     assert listed.comparisons()[0].balanced_accuracy == ()
+
+
+def test_figures_that_are_not_those_of_the_predictions_are_told(tmp_path: Path) -> None:
+    write_pictured_run(tmp_path / "a", names=("cat", "dog", "owl"))
+    assert only(tmp_path).problems == ()
+    path = tmp_path / "a" / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "balanced_accuracy": 1.0}))
+    (problem,) = only(tmp_path).problems
+    assert problem.startswith(
+        "Cannot use summary.json: its balanced_accuracy is 1.0, but the predictions beside it give"
+    )
+    assert only(tmp_path).balanced_accuracy is None
 
 
 def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
@@ -221,17 +249,16 @@ def test_files_that_have_not_changed_are_not_read_again_and_changed_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    for name in ("config_figures", "history_figures", "summary_figures"):
-        genuine = getattr(listing, name)
-        monkeypatch.setattr(listing, name, lambda path, own=genuine: read.append(path.name) or own(path))
+    genuine = listing.run_figures
+    monkeypatch.setattr(listing, "run_figures", lambda run: read.append(run.path.name) or genuine(run))
     folder = write_run(tmp_path / "a", done=2, finished=False)
     listed = Listing(tmp_path)
     assert listed.runs()[0].epochs_done == 2
     assert listed.runs()[0].epochs_done == 2
-    assert sorted(read) == ["config.yaml", "history.csv"]
-    write_history(folder / "history.csv", [history_row(epoch) for epoch in (1, 2, 3)])
+    assert read == ["a"]
+    Run(folder).write_history([history_row(epoch) for epoch in (1, 2, 3)])
     assert listed.runs()[0].epochs_done == 3
-    assert sorted(read) == ["config.yaml", "history.csv", "history.csv"]
+    assert read == ["a", "a"]
     (folder / "config.yaml").unlink()
     assert listed.runs() == []
     assert listed._cache == {}

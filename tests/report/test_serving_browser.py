@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenhand.runs.history import write_history
+from evenhand.runs.folder import Run
 from tests.report.browser import new_page, open_browser
 from tests.report.served_runs import history_row, served, write_comparison, write_run, write_summary
 
@@ -191,7 +191,7 @@ def test_focus_stays_where_it_was_when_news_comes(browser: "Browser", tmp_path: 
     with served(tmp_path) as port, new_page(browser) as page:
         page.goto(f"http://127.0.0.1:{port}/")
         page.get_by_role("checkbox").focus()
-        write_history(run / "history.csv", [history_row(epoch) for epoch in (1, 2, 3)])
+        Run(run).write_history([history_row(epoch) for epoch in (1, 2, 3)])
         expect(page.locator("#runs tbody .epochs")).to_contain_text("3 / 4")
         assert page.evaluate("document.activeElement.type") == "checkbox"
         write_run(tmp_path / "b")

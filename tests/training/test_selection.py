@@ -12,7 +12,7 @@ from evenhand.data.sources import load_source
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
-from evenhand.runs.history import read_history
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import load_state, load_weights
 from evenhand.training.run import train_run
 from evenhand.training.trainer import Callback, Trainer
@@ -89,7 +89,7 @@ def test_best_weights_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: p
 def test_tracked_test_columns_are_the_judgement_of_each_epoch(tmp_path: Path) -> None:
     run = train_run(tiny(track_test=True, epochs=2), tmp_path / "run").path
     summary = untimed_summary(run)
-    row = read_history(run / "history.csv")[summary["selected"]["epoch"] - 1]
+    row = Run(run).history[summary["selected"]["epoch"] - 1]
     assert row["test_balanced_accuracy"] == summary["balanced_accuracy"]
     assert row["test_accuracy"] == summary["accuracy"]
 
@@ -102,7 +102,7 @@ def test_last_trains_on_everything_and_keeps_the_last_epoch(tmp_path: Path, whol
     assert sorted(splits["train"]) == sorted(before["train"] + before["val"])
     assert splits["test"] == before["test"]
     assert files_of(run) == files_of(whole) - {"weights/best.safetensors", "validation.npz"}
-    assert not any(key.startswith("val_") for key in read_history(run / "history.csv")[0])
+    assert not any(key.startswith("val_") for key in Run(run).history[0])
     assert untimed_summary(run)["selected"] == {"rule": "last", "epoch": 3}
     predictions = load_predictions(run / "predictions.npz")
     assert predictions.train_counts.tolist() == load_predictions(whole / "predictions.npz").train_counts.tolist()

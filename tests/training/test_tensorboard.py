@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.runs.history import read_history
+from evenhand.runs.folder import Run
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.trainer import Interrupted
 from tests.training.runs import StopAfter, tiny
@@ -19,7 +19,7 @@ def test_the_board_holds_the_history_over_a_break(tmp_path: Path) -> None:
     resume_run(tmp_path / "run")
     board = accumulators.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     board.Reload()
-    rows = read_history(tmp_path / "run" / "history.csv")
+    rows = Run(tmp_path / "run").history
     assert set(board.Tags()["scalars"]) == set(rows[0]) - {"epoch"}
     for name in ("train_loss", "val_balanced_accuracy", "val_complement_entropy_right"):
         events = board.Scalars(name)

@@ -3,16 +3,13 @@
 import base64
 import io
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import Predictions
-from evenhand.report.material import RunFiles
+from evenhand.runs.folder import Run
 
 # Larger pictures are kept as JPEG, which photographs need a fifth of the bytes for.
 LARGEST_PNG = 40
@@ -33,47 +30,19 @@ class Mistake:
     """All that is known of it, in lines."""
 
 
-def most_confident_errors(run: RunFiles, most: int) -> list[Mistake]:
-    """Return the errors of a run that have a picture in its `thumbnails.npz`, the most confident first.
+def most_confident_errors(run: Run, most: int) -> list[Mistake]:
+    """Return the errors of a run that have a picture, the most confident first.
 
     Raises:
         EvenhandError: there are no pictures, or they are damaged or not of these predictions.
     """
-    predictions = run.predictions
-    if predictions is None:
-        return []
-    arrays = read_arrays(run.path / "thumbnails.npz", ("images", "index", "ids"))
-    images, rows = arrays["images"], arrays["index"]
-    _check(run.path / "thumbnails.npz", images, rows, arrays["ids"], predictions)
+    predictions, kept = run.predictions, run.thumbnails
+    images, rows = kept.images, kept.index
     shown = predictions.log_probabilities()[rows]
     predicted, confidence = shown.argmax(axis=1), np.exp(shown.max(axis=1))
     wrong = np.flatnonzero(predicted != predictions.targets[rows])
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:most]
     return [_mistake(images[place], int(rows[place]), shown[place], predictions) for place in chosen]
-
-
-def read_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Read plain arrays from a `.npz`.
-
-    Raises:
-        EvenhandError: it is missing, damaged, or lacks one of them.
-    """
-    if not path.is_file():
-        raise EvenhandError(f"{path.name} is missing in {path.parent}.")
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            return {key: content[key] for key in keys}
-    # Damaged archives fail in many ways (BadZipFile, zlib.error, KeyError, ValueError, MemoryError, ...).
-    except Exception as error:
-        raise EvenhandError(f"{path} is damaged ({' '.join(str(error).split())[:120].rstrip('.')}).") from error
-
-
-def _check(path: Path, images: NDArray[Any], rows: NDArray[Any], ids: NDArray[Any], predictions: Predictions) -> None:
-    plain = images.ndim == 4 and images.dtype == np.uint8 and images.shape[3] in (1, 3) and rows.ndim == 1
-    fits = plain and np.issubdtype(rows.dtype, np.integer) and len(images) == len(rows) == len(ids)
-    inside = fits and (not len(rows) or 0 <= rows.min() <= rows.max() < len(predictions))
-    if not inside or not np.array_equal(predictions.ids[rows], ids):
-        raise EvenhandError(f"{path} does not belong to the predictions.npz beside it.")
 
 
 def _mistake(image: NDArray[np.uint8], row: int, log_probabilities: NDArray[np.float64], of: Predictions) -> Mistake:

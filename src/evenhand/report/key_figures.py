@@ -4,50 +4,51 @@ What can be shown is returned as plain text and finite numbers; what is not ther
 an `EvenhandError` of one sentence.
 """
 
-import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-import yaml
-
 from evenhand.core.errors import EvenhandError
-from evenhand.runs.history import read_history
+from evenhand.core.files import read_json
+from evenhand.runs.config import Config
+from evenhand.runs.content import EpochRow, Summary
+from evenhand.runs.folder import Run, read_leniently
+from evenhand.runs.names import HISTORY
 
-LARGEST = {"config.yaml": 2**16, "history.csv": 2**24, "summary.json": 2**26, "comparison.json": 2**26}
-"""Bytes: YAML is read slowly, and the summary of 1,000 classes has about 10 million."""
+LARGEST = 2**25
+"""Bytes of a comparison."""
 LONGEST_TEXT = 300
 
 Figures = dict[str, Any]
 
 
-def config_figures(path: Path) -> Figures:
-    """Return what a run was asked for in its `config.yaml`; one of another version will do."""
-    _refuse_large(path)
-    try:
-        # Not by the faster loader in C, which deep nesting brings down with the whole process.
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(content, dict) or "objective" not in content:
-        raise EvenhandError(f"{path.name} is no config of a run: it names no objective.")
-    data = _section(content, "data")
-    source = _text(data.get("source"))
+def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
+    """Return what can be read of a run, and a sentence for each file that cannot."""
+    read, problems = read_leniently(run, "config", "history", "summary")
+    figures: Figures = {}
+    if "config" in read:
+        figures |= _config_figures(read["config"])
+    if run.has(HISTORY) and "history" in read:
+        figures |= _history_figures(read["history"])
+    if "summary" in read:
+        figures |= _summary_figures(read["summary"])
+    return figures, problems
+
+
+def _config_figures(config: Config) -> Figures:
+    source = config.data.source
     return {
-        "source": PurePath(source).name if source and "/" in source else source,
-        "imbalance": _text(data.get("imbalance")),
-        "objective": _text(content["objective"]),
-        "model": _text(_section(content, "model").get("name")),
-        "seed": _whole(content.get("seed")),
-        "epochs": _whole(content.get("epochs")),
+        "source": _text(PurePath(source).name if "/" in source else source),
+        "imbalance": config.data.imbalance,
+        "objective": _text(config.objective),
+        "model": _text(config.model.name),
+        "seed": _whole(config.seed),
+        "epochs": config.epochs,
     }
 
 
-def history_figures(path: Path) -> Figures:
-    """Return how far a run is by its `history.csv`."""
-    rows = _rows(path)
+def _history_figures(rows: list[EpochRow]) -> Figures:
     last = rows[-1] if rows else {}
     return {
         "epochs_done": len(rows),
@@ -56,17 +57,15 @@ def history_figures(path: Path) -> Figures:
     }
 
 
-def summary_figures(path: Path) -> Figures:
-    """Return how good a run is by its `summary.json`, and what it says of the config."""
-    content = _json(path)
-    worst = _section(content, "worst_class")
-    told = {key: _text(content.get(key)) for key in ("source", "imbalance", "objective", "model")}
-    return {key: value for key, value in told.items() if value is not None} | {
-        "balanced_accuracy": _number(content.get("balanced_accuracy")),
-        "interval": _interval(content.get("balanced_accuracy_interval")),
-        "few": _number(_section(_section(content, "groups"), "few").get("recall")),
-        "worst_recall": _number(worst.get("recall")),
-        "worst_class": _text(worst.get("name")),
+def _summary_figures(summary: Summary) -> Figures:
+    few = summary.groups.get("few")
+    return {
+        **{key: _text(getattr(summary, key)) for key in ("source", "imbalance", "objective", "model")},
+        "balanced_accuracy": summary.balanced_accuracy,
+        "interval": summary.balanced_accuracy_interval,
+        "few": None if few is None else few.recall,
+        "worst_recall": summary.worst_class.recall,
+        "worst_class": _text(summary.worst_class.name),
     }
 
 
@@ -92,69 +91,48 @@ def failure_reason(path: Path) -> str:
         return f"It failed, but why cannot be read: {error}"
 
 
-def read_curves(path: Path) -> dict[str, list[float | None]]:
-    r"""Return the columns of a `history.csv`.
+def curves(rows: list[EpochRow]) -> dict[str, list[float | None]]:
+    """Return the columns of a history.
 
     Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from evenhand.report.key_figures import read_curves
-        >>> path = Path(tempfile.mkdtemp()) / "history.csv"
-        >>> _ = path.write_text("epoch,train_loss\n1,2.5\n2,nan\n")
-        >>> read_curves(path)
+        >>> from evenhand.report.key_figures import curves
+        >>> curves([{"epoch": 1.0, "train_loss": 2.5}, {"epoch": 2.0, "train_loss": float("nan")}])
         {'epoch': [1.0, 2.0], 'train_loss': [2.5, None]}
     """
-    rows = _rows(path)
     return {key: [_number(row.get(key)) for row in rows] for key in (rows[0] if rows else ())}
 
 
-def read_classes(path: Path) -> list[Figures]:
-    """Return the classes of a `summary.json` with their recalls, the largest first."""
-    rows = [row for row in _list(_json(path), "per_class") if isinstance(row, dict)]
-    classes = [
-        {
-            "name": _text(row.get("name")) or "?",
-            "group": _text(row.get("group")),
-            "train_count": _whole(row.get("train_count")),
-            "recall": _number(row.get("recall")),
-        }
-        for row in rows
+def classes(summary: Summary) -> list[Figures]:
+    """Return the classes with their recalls, the largest first."""
+    rows = [
+        {"name": _text(row.name) or "?", **{key: getattr(row, key) for key in ("group", "train_count", "recall")}}
+        for row in summary.per_class
     ]
-    return sorted(classes, key=lambda row: -(row["train_count"] or 0))
+    return sorted(rows, key=lambda row: -row["train_count"])
 
 
-def read_measures(path: Path) -> list[Figures]:
-    """Return the measures of a `summary.json` by name: their value, its kind and its interval."""
-    content = _json(path)
-    groups = {name: _section(_section(content, "groups"), name) for name in ("many", "medium", "few")}
-    worst, selected = _section(content, "worst_class"), _section(content, "selected")
+def measures(summary: Summary) -> list[Figures]:
+    """Return the measures by name: their value, its kind and its interval."""
 
-    def measure(name: str, value: object, kind: str, *, interval: object = None, note: object = None) -> Figures:
-        return {
-            "name": name,
-            "value": _number(value),
-            "kind": kind,
-            "interval": _interval(interval),
-            "note": _text(note),
-        }
+    def measure(name: str, value: float | None, kind: str, *, interval: object = None, note: object = None) -> Figures:
+        return {"name": name, "value": value, "kind": kind, "interval": interval, "note": _text(note)}
 
-    def headline(name: str, key: str) -> Figures:
-        return measure(name, content.get(key), "share", interval=content.get(f"{key}_interval"))
+    def group(name: str) -> Figures:
+        found = summary.groups.get(name)
+        recall, interval = (None, None) if found is None else (found.recall, found.interval)
+        return measure(f"{name}-shot recall", recall, "share", interval=interval)
 
     return [
-        headline("balanced accuracy", "balanced_accuracy"),
-        headline("accuracy", "accuracy"),
-        *(
-            measure(f"{name}-shot recall", group.get("recall"), "share", interval=group.get("interval"))
-            for name, group in groups.items()
-        ),
-        measure("worst class", worst.get("recall"), "share", note=worst.get("name")),
-        measure("macro F1", content.get("macro_f1"), "share"),
-        measure("calibration error", content.get("ece"), "share"),
-        measure("NLL", content.get("nll"), "number"),
-        measure("selected epoch", selected.get("epoch"), "count"),
-        measure("seconds an epoch", content.get("seconds_per_epoch"), "number"),
-        measure("test images", content.get("images"), "count"),
+        measure("balanced accuracy", summary.balanced_accuracy, "share", interval=summary.balanced_accuracy_interval),
+        measure("accuracy", summary.accuracy, "share", interval=summary.accuracy_interval),
+        *map(group, ("many", "medium", "few")),
+        measure("worst class", summary.worst_class.recall, "share", note=summary.worst_class.name),
+        measure("macro F1", summary.macro_f1, "share"),
+        measure("calibration error", summary.ece, "share"),
+        measure("NLL", summary.nll, "number"),
+        measure("selected epoch", summary.selected.epoch, "count"),
+        measure("seconds an epoch", summary.seconds_per_epoch, "number"),
+        measure("test images", summary.images, "count"),
     ]
 
 
@@ -164,43 +142,11 @@ def _best_first(rows: list[Figures], key: str) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
 
-def _rows(path: Path) -> list[dict[str, float]]:
-    _refuse_large(path)
-    try:
-        return read_history(path)
-    except EvenhandError as error:
-        raise EvenhandError(str(error).replace(f"{path.parent}{os.sep}", "")) from error
-
-
 def _json(path: Path) -> Figures:
-    _refuse_large(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(content, dict):
-        raise EvenhandError(f"Cannot read {path.name}: expected names and values, got {type(content).__name__}.")
-    return content
-
-
-def _refuse_large(path: Path) -> None:
-    most = LARGEST.get(path.name, 2**20)
-    try:
-        size = path.lstat().st_size
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if size > most:
-        raise EvenhandError(f"{path.name} has {size:,} bytes, and more than {most:,} are not read.")
-
-
-def _unreadable(path: Path, error: Exception) -> EvenhandError:
-    reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-    return EvenhandError(f"Cannot read {path.name}: {(reason or type(error).__name__)[:200].rstrip('.')}.")
-
-
-def _section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    section = content.get(key)
-    return section if isinstance(section, dict) else {}
+        return read_json(path, LARGEST)
+    except EvenhandError as error:
+        raise EvenhandError(str(error).replace(str(path), path.name)) from error
 
 
 def _list(content: Mapping[str, Any], key: str) -> list[Any]:
@@ -226,8 +172,3 @@ def _number(value: object) -> float | None:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None
-
-
-def _interval(value: object) -> tuple[float, float] | None:
-    ends = [_number(end) for end in value] if isinstance(value, list) and len(value) == 2 else []
-    return (ends[0], ends[1]) if ends and ends[0] is not None and ends[1] is not None else None

@@ -12,22 +12,16 @@ from typing import Any, Literal
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.locks import is_locked
-from evenhand.report.key_figures import (
-    Figures,
-    comparison_figures,
-    config_figures,
-    failure_reason,
-    history_figures,
-    summary_figures,
-)
+from evenhand.report.key_figures import comparison_figures, failure_reason, run_figures
+from evenhand.runs import names
+from evenhand.runs.folder import Run
 
 DEPTH = 5
 """Folders below the root; `evenhand reproduce` needs 3."""
 MOST_FOLDERS = 20_000
-FILES = ("config.yaml", "history.csv", "summary.json", "comparison.json", "report.html")
-NEWS = ("config.yaml", "history.csv", "summary.json")
+NEWS = (names.CONFIG, names.HISTORY, names.SUMMARY)
 """The files of a run whose change is a sign of life."""
-NO_RUNS_INSIDE = ("weights", "state", "tensorboard")
+FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, "comparison.json", "report.html")
 FRESH = 60.0
 """A run counts as training for so many seconds after its last sign of life, or for three of its epochs if longer."""
 
@@ -53,9 +47,14 @@ class Entry:
         """Whether there is a page to read."""
         return "report.html" in self.files
 
+    @property
+    def has_history(self) -> bool:
+        """Whether an epoch is done."""
+        return names.HISTORY in self.files
+
 
 @dataclass(frozen=True)
-class Run:
+class Standing:
     """How one run stands; None is what is not known, or not yet."""
 
     entry: Entry
@@ -111,9 +110,10 @@ class Listing:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from evenhand.report.listing import Listing
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.runs.folder import Run
         >>> root = Path(tempfile.mkdtemp())
-        >>> (root / "mine").mkdir()
-        >>> _ = (root / "mine" / "config.yaml").write_text("{objective: cce, seed: 3, epochs: 30}")
+        >>> Run(root / "mine").write_config(make_config(objective="cce", seed=3, epochs=30))
         >>> [(run.entry.name, run.objective, run.epochs, run.state) for run in Listing(root).runs()]
         [('mine', 'cce', 30, 'training')]
     """
@@ -122,7 +122,7 @@ class Listing:
     note: str = field(default="", init=False)
     """What a reader of the list should know."""
     _entries: dict[str, Entry] = field(default_factory=dict, init=False)
-    _cache: dict[Path, tuple[object, Any]] = field(default_factory=dict, init=False)
+    _cache: dict[str, tuple[object, Any]] = field(default_factory=dict, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -135,8 +135,7 @@ class Listing:
         with self._lock:
             found, self.note = _search(self.root)
             self._entries = {entry.id: entry for entry in found}
-            known = {entry.path / name for entry in found for name in entry.files}
-            self._cache = {path: kept for path, kept in self._cache.items() if path in known}
+            self._cache = {key: kept for key, kept in self._cache.items() if key in self._entries}
             return found
 
     def find(self, id: str) -> Entry | None:
@@ -147,7 +146,7 @@ class Listing:
             return None
         return next((entry for entry in _entries_at(self.root, known.path)[0] if entry.id == id), None)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[Standing]:
         """Search, and return how all runs stand, the newest first."""
         runs = [self.run(entry) for entry in self.look() if entry.kind == "run"]
         return sorted(runs, key=lambda run: -run.changed)
@@ -159,21 +158,20 @@ class Listing:
         compared = [self._compared(entry) for entry in entries if entry.kind == "comparison"]
         return sorted(compared, key=lambda each: -each.changed)
 
-    def run(self, entry: Entry) -> Run:
+    def run(self, entry: Entry) -> Standing:
         """Return how a run stands."""
-        problems: list[str] = []
-        told = self._read(entry, "config.yaml", config_figures, problems)
-        rows = self._read(entry, "history.csv", history_figures, problems)
-        judged = self._read(entry, "summary.json", summary_figures, problems)
+        # Links are not followed: within the root they would show a file twice, and outside nothing is read.
+        figures, problems = self._read(entry, lambda: run_figures(Run(entry.path, follow_links=False)))
         changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
-        state = self._state(entry, changed, rows.pop("seconds", None))
+        state = self._state(entry, changed, figures.get("seconds"))
         if state == "failed":
-            problems.append(failure_reason(_beside(entry, "failure.json")))
-        return Run(entry, state, changed, **{**told, **rows, **judged}, problems=tuple(problems))
+            problems = (*problems, failure_reason(_beside(entry, "failure.json")))
+        shown = {key: value for key, value in figures.items() if key != "seconds"}
+        return Standing(entry, state, changed, **shown, problems=problems)
 
     def _state(self, entry: Entry, changed: float, seconds: float | None) -> State:
         """Judge by files alone: a grid's lock is sure; else the run goes on if its last news is recent enough."""
-        if "summary.json" in entry.files:
+        if names.SUMMARY in entry.files:
             return "finished"
         if entry.path != self.root:  # what lies beside the root is not ours to read
             lock = _beside(entry, "lock")
@@ -184,29 +182,22 @@ class Listing:
         return "training" if time.time() - changed < max(FRESH, 3 * (seconds or 0.0)) else "stopped"
 
     def _compared(self, entry: Entry) -> Compared:
-        problems: list[str] = []
-        found = self._read(entry, "comparison.json", comparison_figures, problems)
-        return Compared(entry, entry.files["comparison.json"].st_mtime, **found, problems=tuple(problems))
+        try:
+            found = self._read(entry, lambda: comparison_figures(entry.path / "comparison.json"))
+            return Compared(entry, entry.files["comparison.json"].st_mtime, **found)
+        except EvenhandError as error:
+            return Compared(entry, entry.files["comparison.json"].st_mtime, problems=(str(error),))
 
-    def _read(self, entry: Entry, name: str, reader: Callable[[Path], Figures], problems: list[str]) -> Figures:
-        """Read a file unless it is known as it is now; what is wrong with it is kept in the same way."""
-        if name not in entry.files:
-            return {}
-        path, info = entry.path / name, entry.files[name]
-        stamp = (info.st_mtime_ns, info.st_size, info.st_ino)
+    def _read(self, entry: Entry, reader: Callable[[], Any]) -> Any:
+        """Read what an entry says, unless it is known as its files are now."""
+        stamp = [(name, info.st_mtime_ns, info.st_size, info.st_ino) for name, info in sorted(entry.files.items())]
         with self._lock:
-            kept = self._cache.get(path)
+            kept = self._cache.get(entry.id)
         if kept is None or kept[0] != stamp:
-            try:
-                kept = (stamp, reader(path))
-            except EvenhandError as error:
-                kept = (stamp, error)
+            kept = (stamp, reader())
             with self._lock:
-                self._cache[path] = kept
-        if isinstance(kept[1], EvenhandError):
-            problems.append(str(kept[1]))
-            return {}
-        return dict(kept[1])
+                self._cache[entry.id] = kept
+        return kept[1]
 
 
 def _search(root: Path) -> tuple[list[Entry], str]:
@@ -231,13 +222,13 @@ def _entries_at(root: Path, folder: Path) -> tuple[list[Entry], list[Path]]:
             for each in content:
                 if each.name in FILES and each.is_file(follow_symlinks=False):
                     files[each.name] = each.stat(follow_symlinks=False)
-                elif each.name[0] != "." and each.name not in NO_RUNS_INSIDE and each.is_dir(follow_symlinks=False):
+                elif each.name[0] != "." and each.name not in names.FOLDERS and each.is_dir(follow_symlinks=False):
                     folders.append(folder / each.name)
     except OSError:  # not ours to read, or removed a moment ago
         return [], []
     below = folder.relative_to(root).as_posix()
     name = folder.name if folder == root else below
-    kinds: list[Kind] = ["run"] if "config.yaml" in files else []
+    kinds: list[Kind] = ["run"] if names.CONFIG in files else []
     kinds += ["comparison"] if "comparison.json" in files else []
     return [Entry(_id(kind, below), kind, name, folder, files) for kind in kinds], sorted(folders)
 

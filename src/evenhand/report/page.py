@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
+from evenhand.core.files import write_text
 from evenhand.core.text import some
 from evenhand.report.drawing import draw_figures
 from evenhand.report.figures import PAGE
@@ -22,8 +22,10 @@ from evenhand.report.figures.confusion import MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
 from evenhand.report.gallery import Mistake, most_confident_errors
-from evenhand.report.material import Material, RunFiles, Summary, is_comparison, read_material
+from evenhand.report.material import Material, is_comparison, read_material
 from evenhand.report.tables import class_table, confusion_table, difference_table, objective_table, pair_table
+from evenhand.runs.content import Summary
+from evenhand.runs.folder import Run
 
 # Pictures of all galleries together; of one objective at most the second.
 MOST_PICTURES, MOST_OF_ONE = 240, 60
@@ -60,8 +62,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
     text = render(read_material(paths), embedding=embedding)
-    with replacing(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_text(target, text)
     return target
 
 
@@ -201,12 +202,12 @@ def _shot_rule(material: Material) -> str:
 def _why_no_curves(material: Material) -> str:
     empty = [run.path.name for seeds in material.trained().values() for run in seeds if not run.history]
     if empty:
-        return f"There is no epoch in the history.csv of {some(empty)}."
+        return f"There is no epoch in the history of {some(empty)}."
     return "The runs were not validated, so there are no curves to compare."
 
 
-def _source(run: RunFiles) -> str:
-    return run.config.data.source if run.summary is None else run.summary.source
+def _source(run: Run) -> str:
+    return run.summary.source if run.finished else run.config.data.source
 
 
 @dataclass(frozen=True)
@@ -217,12 +218,12 @@ class Gallery:
     trouble: str = ""
 
 
-def _galleries(runs: dict[str, list[RunFiles]]) -> dict[str, Gallery]:
+def _galleries(runs: dict[str, list[Run]]) -> dict[str, Gallery]:
     most = max(1, min(MOST_OF_ONE, MOST_PICTURES // len(runs)))
     return {name: _gallery(seeds[0], most) for name, seeds in runs.items()}
 
 
-def _gallery(run: RunFiles, most: int) -> Gallery:
+def _gallery(run: Run, most: int) -> Gallery:
     try:
         return Gallery(most_confident_errors(run, most))
     except EvenhandError as error:
@@ -234,7 +235,11 @@ def _repeating(material: Material) -> dict[str, Any]:
     runs = material.runs()
     machines: dict[str, list[str]] = {}
     for run in runs:
-        lines = [f"{key}: {_flat(value)}" for key, value in run.environment.items() if key not in ("started", "seed")]
+        try:
+            told = run.environment.model_dump(exclude_unset=True, exclude={"started", "seed"})
+        except EvenhandError:
+            told = {}  # it only says on what machine a run was made
+        lines = [f"{key}: {_flat(value)}" for key, value in told.items()]
         machines.setdefault("\n".join(lines), []).append(run.path.name)
     # The runs of a comparison differ in objective and seed only.
     shown = runs[:1] if material.comparison is not None else runs[:MOST_RUNS]
@@ -242,7 +247,7 @@ def _repeating(material: Material) -> dict[str, Any]:
         "commands": list(dict.fromkeys(run.command for run in runs))[:MOST_RUNS],
         "configs": [(run.path.name, run.config_text) for run in shown],
         "left_out": len(runs) - len(shown),
-        "machines": [(some(names), text or "environment.json is missing.") for text, names in machines.items()],
+        "machines": [(some(names), text or "Not written down.") for text, names in machines.items()],
     }
 
 

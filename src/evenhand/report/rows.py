@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evenhand.report.listing import Compared, Run
+from evenhand.report.listing import Compared, Standing
 
 RUN_COLUMNS = (
     "run",
@@ -34,10 +34,10 @@ COMPARISON_COLUMNS = (
 )
 
 
-def run_row(run: Run) -> dict[str, Any]:
+def run_row(run: Standing) -> dict[str, Any]:
     """Return a run as a row of texts in the order of `RUN_COLUMNS`."""
     finished = run.state == "finished"
-    done = run.epochs_done if "history.csv" in run.entry.files else 0
+    done = run.epochs_done if run.entry.has_history else 0
     epochs = "" if run.epochs is None else f"{'?' if done is None else done} / {run.epochs}"
     validated = "" if finished or run.val_balanced_accuracy is None else f"validation {run.val_balanced_accuracy:.1%}"
     interval = "" if run.interval is None else f"{run.interval[0]:.1%} to {run.interval[1]:.1%}"
@@ -74,7 +74,7 @@ def comparison_row(compared: Compared) -> dict[str, Any]:
     return _row(compared, cells) | {"state": "finished"}
 
 
-def _row(shown: Run | Compared, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _row(shown: Standing | Compared, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     entry = shown.entry
     stamp = repr([(name, info.st_mtime_ns, info.st_size) for name, info in sorted(entry.files.items())])
     return {
@@ -91,7 +91,7 @@ def _cell(text: str | int | None, sort: float | str | None = None, note: str = "
     return {"text": "" if text is None else str(text), "sort": text if sort is None else sort, "note": note}
 
 
-def _name(shown: Run | Compared) -> dict[str, Any]:
+def _name(shown: Standing | Compared) -> dict[str, Any]:
     above, _, name = shown.entry.name.rpartition("/")
     return _cell(name, shown.entry.name, f"in {above}" if above else "")
 
@@ -111,7 +111,7 @@ def _ranking(pairs: Sequence[tuple[str, float]], most: int = 3) -> dict[str, Any
     return _cell(text, pairs[0][1], more) if pairs else _cell(None)
 
 
-def _state_note(run: Run) -> str:
+def _state_note(run: Standing) -> str:
     if run.state == "training" and run.epochs is not None and (run.epochs_done or 0) >= run.epochs:
         return "being judged"
     if run.state != "stopped":

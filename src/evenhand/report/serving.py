@@ -5,7 +5,6 @@ one run, `/reports/ID` the report of a run or comparison, `/static/NAME` the pag
 looked up among what the listing found and is never a part of a path, so nothing else on the disk can be asked for.
 """
 
-import contextlib
 import errno
 import hashlib
 import ipaddress
@@ -32,10 +31,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
-from evenhand.report.key_figures import read_classes, read_curves, read_measures
+from evenhand.report.key_figures import classes, curves, measures
 from evenhand.report.limits import FewLines, LimitedProtocol
 from evenhand.report.listing import Listing
 from evenhand.report.rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
+from evenhand.runs.folder import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50
 LARGEST_REPORT = 2**28
@@ -248,11 +248,12 @@ class _Pages:
             "classes": [],
             "measures": [],
         }
-        with contextlib.suppress(EvenhandError):  # missing, or told among the problems
-            content["curves"] = read_curves(entry.path / "history.csv")
-        with contextlib.suppress(EvenhandError):
-            content["classes"] = read_classes(entry.path / "summary.json")
-            content["measures"] = read_measures(entry.path / "summary.json")
+        # What is missing stays empty, and what is damaged is told among the problems.
+        read, _ = read_leniently(Run(entry.path, follow_links=False), "history", "summary")
+        if "history" in read:
+            content["curves"] = curves(read["history"])
+        if "summary" in read:
+            content |= {"classes": classes(read["summary"]), "measures": measures(read["summary"])}
         return _json(request, content)
 
     def report(self, request: Request) -> Response:

@@ -12,7 +12,8 @@ from evenhand.metrics.intervals import wilson_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
 from evenhand.report.figures.tables import Runs, joint_confusion
-from evenhand.report.material import ComparisonFile, Material, Summary
+from evenhand.report.material import ComparisonFile, Material
+from evenhand.runs.content import Summary
 
 # So many of the most frequent confusions are listed where a matrix is too large for numbers.
 MOST_PAIRS = 15

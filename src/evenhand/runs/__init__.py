@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from evenhand.runs.config import make_config as make_config
     from evenhand.runs.config import read_recipe as read_recipe
     from evenhand.runs.config import save_config as save_config
-    from evenhand.runs.history import read_history as read_history
+    from evenhand.runs.folder import Run as Run
+    from evenhand.runs.folder import runs_in as runs_in
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -144,7 +144,7 @@ class Summary(_Content):
     ece: _Share
     mean_confidence: _Share
     intervals: str
-    per_class: tuple[ClassFigures, ...]
+    per_class: tuple[ClassFigures, ...] = Field(min_length=2)
     confusion_matrix: tuple[tuple[_Count, ...], ...]
 
     def check(self, predictions: Predictions) -> None:
@@ -217,6 +217,8 @@ class Thumbnails:
 
 def check_history(rows: Sequence[EpochRow]) -> None:
     """Refuse rows that no training writes: epochs run from 1, shares lie between 0 and 1, seconds are positive."""
+    if not rows:
+        raise EvenhandError("it holds no epoch.")
     for place, row in enumerate(rows, start=1):
         if row.get("epoch") != place:
             raise EvenhandError(f"row {place} is of epoch {row.get('epoch')}.")

@@ -380,6 +380,28 @@ class Run:
             self.__dict__.pop(name, None)
 
 
+def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Read what can be read of a run, for a list in which one bad run must not hide the others.
+
+    Args:
+        run: whose files may be missing, half written, damaged, or made by strangers.
+        properties: such as `config`; `summary` is left out where there is none yet.
+
+    Returns:
+        What could be read, by property; and for each file that could not, a sentence that names no folder.
+    """
+    read: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in properties:
+        if name == "summary" and not run.finished:
+            continue
+        try:
+            read[name] = getattr(run, name)
+        except EvenhandError as error:
+            problems.append(str(error).replace(f"{run.path}{os.sep}", "").replace(str(run.path), run.path.name))
+    return read, tuple(problems)
+
+
 def runs_in(folder: Path | str) -> list[Run]:
     """Return the runs that lie in a folder, begun or finished, by name."""
     return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}"))]

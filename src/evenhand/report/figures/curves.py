@@ -25,7 +25,7 @@ from evenhand.report.figures.style import (
 from evenhand.report.material import Material
 
 History = Sequence[Mapping[str, float]]
-"""The rows of a `history.csv`."""
+"""The rows of a history."""
 Histories = Mapping[str, Sequence[History]]
 """The histories of each objective, one for each seed."""
 
@@ -37,7 +37,7 @@ def error_curves(histories: Histories, *, column: str = "test_accuracy") -> Figu
     different times, only epochs that all of an objective's seeds have reached are drawn.
 
     Args:
-        histories: the rows of `history.csv` of each objective, one list for each seed.
+        histories: the rows of the history of each objective, one list for each seed.
         column: an accuracy among the columns: `test_accuracy` or `test_balanced_accuracy`, which are there if the run
             was told to follow the test set (`--track-test`), or `val_accuracy` or `val_balanced_accuracy`.
 
@@ -62,7 +62,7 @@ def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
     """Draw any column of the histories of several objectives; see :func:`error_curves` for lines and bands.
 
     Args:
-        histories: the rows of `history.csv` of each objective, one list for each seed.
+        histories: the rows of the history of each objective, one list for each seed.
         column: which one.
         label: of the vertical axis.
 
@@ -87,7 +87,7 @@ def complement_entropy_curves(histories: Histories, *, num_classes: int | None =
     ln(K - 1), no wrong class is preferred to another. This is what complement cross entropy raises.
 
     Args:
-        histories: the rows of `history.csv` of each objective, one list for each seed.
+        histories: the rows of the history of each objective, one list for each seed.
         num_classes: K, to mark the largest value.
 
     Example:

@@ -13,7 +13,6 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import FAINT, NAME_SIZE, PALETTE, heading, legend_below, new_figure, round_ticks
-from evenhand.report.gallery import read_arrays
 from evenhand.report.material import Material
 
 MOST_POINTS = 2_000
@@ -156,23 +155,19 @@ def _mark(k: int) -> dict[str, Any]:
 def _on_page(material: Material, _: str) -> Shown:
     """Draw the features of the first seed of each objective."""
     runs = {name: seeds[0] for name, seeds in material.finished.items()}
-    found = {name: read_arrays(run.path / "features.npz", ("features", "targets", "ids")) for name, run in runs.items()}
-    common = next(iter(found.values()))["ids"]
-    for arrays in found.values():
-        common = np.intersect1d(common, arrays["ids"])
+    found = {name: run.features for name, run in runs.items()}
+    common = next(iter(found.values())).ids
+    for kept in found.values():
+        common = np.intersect1d(common, kept.ids)
     if len(common) < 2:
         raise EvenhandError("The features of the runs are of different images, so they cannot be drawn side by side.")
     features = {}
-    for name, arrays in found.items():
-        order = np.argsort(arrays["ids"])
-        rows = order[np.searchsorted(arrays["ids"], common, sorter=order)]
-        if arrays["features"].ndim != 2 or len(arrays["features"]) != len(arrays["ids"]):
-            raise EvenhandError(f"{runs[name].path / 'features.npz'} is damaged: its arrays do not fit each other.")
-        features[name] = arrays["features"][rows]
-    targets = arrays["targets"][rows]
+    for name, kept in found.items():
+        order = np.argsort(kept.ids)
+        rows = order[np.searchsorted(kept.ids, common, sorter=order)]
+        features[name] = kept.features[rows]
+    targets = kept.targets[rows]
     first = next(iter(runs.values())).predictions
-    if first is None or targets.min() < 0 or targets.max() >= first.num_classes:
-        raise EvenhandError(f"{runs[name].path / 'features.npz'} does not belong to the predictions.npz beside it.")
     figure = feature_embeddings(features, targets, first.class_names, first.train_counts.tolist())
     number = min(len(common), MOST_POINTS)
     alt = f"t-SNE of the features of {number:,} test images with {', '.join(runs)}, coloured by class."

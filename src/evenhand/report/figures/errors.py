@@ -27,7 +27,7 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
 
     Args:
         predictions: of one model.
-        images: pictures of some of the images, (M, H, W, 1) or (M, H, W, 3); a run keeps them in `thumbnails.npz`.
+        images: pictures of some of the images, (M, H, W, 1) or (M, H, W, 3); a run keeps them as its `thumbnails`.
         ids: of these pictures, (M,); some of them should be errors.
         most: pictures in a row.
 
