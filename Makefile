@@ -1,6 +1,8 @@
 # `make demo` and `make test` work on a fresh clone with Python (3.10 or newer) and make: each builds .venv when it must.
 PYTHON ?= python3
 BIN := .venv/bin
+# What an installed package was built from: a change of it installs again, which compiles the kernel again.
+BUILD := pyproject.toml setup.py $(wildcard src/evenhand/losses/kernels/*.c src/evenhand/losses/kernels/*.h)
 
 # Threads that wait sleep: those that spin take the cores that other processes wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -34,17 +36,17 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv build dist src/*.egg-info src/evenhand/losses/kernels/*.so
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("evenhand needs Python 3.10 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
 
 # The stamps are written last, so an install that was cut short is done again.
-.venv/.package: pyproject.toml | .venv/bin/python
+.venv/.package: $(BUILD) | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-.venv/.dev: pyproject.toml | .venv/bin/python
+.venv/.dev: $(BUILD) | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@ .venv/.package

@@ -1,4 +1,4 @@
-"""Losses: pure functions of logits and targets, and their modules."""
+"""Losses: pure functions of logits and targets, their modules, and the choice of what computes them."""
 
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from evenhand.losses.functional import logit_adjusted_cross_entropy as logit_adjusted_cross_entropy
     from evenhand.losses.functional import logit_offset as logit_offset
     from evenhand.losses.functional import rare_shares as rare_shares
+    from evenhand.losses.kernels.backend import get_backend as get_backend
+    from evenhand.losses.kernels.backend import set_backend as set_backend
     from evenhand.losses.modules import BalancedSoftmaxLoss as BalancedSoftmaxLoss
     from evenhand.losses.modules import ComplementCrossEntropyLoss as ComplementCrossEntropyLoss
     from evenhand.losses.modules import FocalLoss as FocalLoss

@@ -42,7 +42,7 @@ def complement_rows(
     if isinstance(share, Tensor):
         share = share.to(dtype)
     settings = (logits, correct, share, with_cross_entropy, offset, margin, spare)
-    if not torch.compiler.is_compiling() and _transforms_active():
+    if not torch.compiler.is_compiling() and transforms_active():
         return cast(Tensor, _TransformableRows.apply(*settings))
     keep = logits.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
     return cast(Tensor, _ComplementRows.apply(*settings, keep))
@@ -50,7 +50,7 @@ def complement_rows(
 
 def _scaled(gradient: Tensor, scale: Tensor) -> Tensor:
     """Scale a kept gradient: in its place, unless it will be asked for again."""
-    if not _graph_is_kept():
+    if not graph_is_kept():
         try:
             return gradient.mul_(scale)
         except RuntimeError:  # many upstream gradients at a time (`is_grads_batched`) do not fit in the place of one
@@ -150,5 +150,5 @@ class _TransformableRows(torch.autograd.Function):
 
 
 # Private, but what torch itself asks. Where one is missing, the answer is taken that is right everywhere, if slower.
-_transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-_graph_is_kept: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+graph_is_kept: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)

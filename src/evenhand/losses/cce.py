@@ -23,6 +23,7 @@ from evenhand.losses._input import (
 )
 from evenhand.losses.adjusted import adjusted_cross_entropy, shifted
 from evenhand.losses.counts import Counts, check_length, logit_offset
+from evenhand.losses.kernels.fused import Terms, fused_loss, is_fused
 
 # Below this share the complement entropy cannot change a digit of the loss.
 NEGLIGIBLE = 1e-30
@@ -86,6 +87,10 @@ def complement_entropy(
         rows = _soft_complement(logits, labels, scale, spare)
         rows = rows * _row_factor(labels, weight, like=rows)
         return reduce(rows, None, reduction, input)
+    if spare == 0 and is_fused(input, target, reduction):
+        terms = Terms(target, weight, None, None, scale, False, ignore_index, reduction)
+        if (loss := fused_loss(input, terms)) is not None:
+            return loss
     index, valid = class_indices(labels, classes, ignore_index)
     rows, total = weigh(complement_rows(logits, index, scale, spare=spare), index, valid, weight)
     return reduce(rows, total, reduction, input)
@@ -169,6 +174,12 @@ def complement_cross_entropy(
         >>> complement_cross_entropy(logits, target, share=0.3, spare=1, counts=[500, 100, 50, 50])
         tensor(-0.1687, grad_fn=...)
     """
+    usual = spare == 0 and label_smoothing == 0 and tau == 1 and complement_on == "raw"
+    if usual and counts is None and is_fused(input, target, reduction):  # first, since every other question costs time
+        factor = complement_factor(gamma, share, input.size(1))
+        terms = Terms(target, weight, offset, margin, factor, True, ignore_index, reduction)
+        if (loss := _fused(input, terms)) is not None:
+            return loss
     classes = check(input, target, weight, reduction)
     check_smoothing(label_smoothing)
     factor = complement_factor(gamma, share, classes)
@@ -207,6 +218,12 @@ def complement_cross_entropy(
         rows, total = weigh(by_row * complement_rows(logits, index, 1.0, spare=spare), index, valid, weight)
     rows = rows + cross_entropy(logits.to(rows.dtype), labels, weight, offset=offset, reduction="none")
     return reduce(rows, total, reduction, input)
+
+
+def _fused(input: Tensor, terms: Terms) -> Tensor | None:
+    """Return the loss from a kernel, if one takes it and there is a complement to compute."""
+    share = terms.share
+    return fused_loss(input, terms) if isinstance(share, Tensor) or abs(share) >= NEGLIGIBLE else None
 
 
 def _learned(*values: float | Tensor | None) -> bool:

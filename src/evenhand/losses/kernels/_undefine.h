@@ -1,0 +1,21 @@
+/* Takes back the names of one instruction set. */
+#undef TARGET
+#undef FN
+#undef W
+#undef V
+#undef V_SET
+#undef V_LOAD
+#undef V_STORE
+#undef V_LOAD_SOME
+#undef V_STORE_SOME
+#undef V_ADD
+#undef V_SUB
+#undef V_MUL
+#undef V_MAX
+#undef V_FMADD
+#undef V_FNMADD
+#undef V_SCALE
+#undef V_LOAD_HALF
+#undef V_STORE_HALF
+#undef V_SUM
+#undef V_TOP

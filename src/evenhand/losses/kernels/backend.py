@@ -1,0 +1,73 @@
+"""Which code computes the loss: torch's own operations (`eager`), the C kernel (`native`) or the GPU kernel (`triton`)."""
+
+import os
+from importlib.util import find_spec
+
+from evenhand.core.errors import EvenhandError
+from evenhand.losses.kernels import native
+
+BACKENDS = ("auto", "eager", "native", "triton")
+VARIABLE = "EVENHAND_BACKEND"
+
+
+class _Choice:
+    """What is used for tensors on the CPU and on a GPU; read at every call of the loss, so plain attributes."""
+
+    name = "auto"
+    cpu = gpu = "eager"
+
+
+chosen = _Choice()
+
+
+def set_backend(name: str) -> None:
+    """Choose what computes complement cross entropy from now on, in this process.
+
+    Args:
+        name: `"auto"`: the native kernel on the CPU and the Triton kernel on a GPU, where they can run; `"eager"`:
+            torch's operations everywhere; `"native"` or `"triton"`: that kernel, or an error where it cannot run. What
+            a kernel does not take (float64, class probabilities, images of logits, ...) is computed by `eager` always.
+
+    Raises:
+        ValueError: for another name.
+        EvenhandError: where the kernel asked for cannot run.
+
+    Example:
+        >>> from evenhand.losses import get_backend, set_backend
+        >>> set_backend("eager")
+        >>> get_backend()
+        'eager'
+        >>> set_backend("auto")
+    """
+    if name not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.")
+    missing = why_not(name)
+    if missing:
+        raise EvenhandError(f"the backend {name!r} cannot be used: {missing}; choose 'auto' or 'eager'.")
+    chosen.name = name
+    chosen.cpu = "native" if name in ("auto", "native") and not why_not("native") else "eager"
+    chosen.gpu = "triton" if name in ("auto", "triton") and not why_not("triton") else "eager"
+    if name == "triton" and interpreting():
+        chosen.cpu = "triton"
+
+
+def get_backend() -> str:
+    """Return the backend that was chosen: `"auto"` if none was."""
+    return chosen.name
+
+
+def why_not(name: str) -> str:
+    """Say why a backend cannot run here; nothing if it can."""
+    if name == "native":
+        return native.why_not
+    if name == "triton":
+        return "" if find_spec("triton") else "triton is not installed"
+    return ""
+
+
+def interpreting() -> bool:
+    """Tell whether Triton interprets its kernels, on the CPU: for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+set_backend(os.environ.get(VARIABLE) or "auto")

@@ -1,0 +1,212 @@
+/* Cross entropy H and complement entropy C of rows of logits: h H + c C, reduced, and its gradient, in one pass.
+
+   Plain C behind one function with plain pointers: it knows neither Python nor torch. Threads, if wanted, are lent by
+   the caller as a function that splits a range. Built for x86-64 by GCC or Clang; elsewhere `evenhand_level` is 0. */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+typedef int (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*work)(int64_t, int64_t, void *), void *);
+
+/* Counts the changes of `evenhand_cce` that a caller must know of; native.py names the one it calls. */
+EXPORT int evenhand_interface(void) { return 1; }
+
+enum { DONE = 0, NO_CLASS = 1, NO_MEMORY = 2, NOT_SUPPORTED = 3 };
+enum { NONE = 0, MEAN = 1, SUM = 2 };
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <immintrin.h>
+
+#define FAR (-1e4f)     /* a distance whose exponential is 0, and whose product with that 0 is no NaN */
+#define LANES 16        /* the most elements a vector holds */
+#define BLOCK 512       /* elements added up in float before double */
+#define GROUP 16        /* rows worked on at once, if they fit in the innermost cache */
+#define CACHED 4096     /* elements that do */
+#define GRAIN 32768     /* elements worth a thread of their own, as in torch */
+#define SPAN 50.0       /* the widest offset for which exp(z) exp(o) can stand for exp(z + o) */
+
+typedef struct {
+    const char *logits;
+    char *gradient; /* (rows, classes), of the logits' type, or NULL */
+    const int64_t *target;
+    const float *weight, *offset, *margin, *shares; /* of each class, or NULL */
+    float *factors; /* exp(offset - top) and LANES zeros, or NULL */
+    double *losses; /* of each row */
+    double h, c, top, divisor;
+    int64_t classes, stride, ignore_index;
+    int half, level, group, failed;
+} job;
+
+typedef struct {
+    float largest;
+    double total, spread, weighted; /* sum e, sum e v, sum e w */
+} row_sums;
+
+typedef struct {
+    double loss; /* with the weight of its class */
+    float base, slope, pull, own; /* dloss/dz_k = e (base + slope v_k + pull w_k), and own for the correct class */
+} row_terms;
+
+static inline float element(const void *row, int64_t i, int half) {
+    if (!half) return ((const float *)row)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)row)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline void set_element(void *row, int64_t i, float x, int half) {
+    if (!half) {
+        ((float *)row)[i] = x;
+        return;
+    }
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    ((uint16_t *)row)[i] = isnan(x) ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline const void *logits_at(const job *a, int64_t row) {
+    return a->logits + row * a->stride * (a->half ? 2 : 4);
+}
+
+static inline void *gradient_at(const job *a, int64_t row) {
+    return a->gradient ? a->gradient + row * a->classes * (a->half ? 2 : 4) : NULL;
+}
+
+/* What a row comes to, in double. */
+static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums s) {
+    const double factor = a->weight ? a->weight[g] : 1.0, scale = factor / a->divisor;
+    if (s.total == 0) s.total = 1; /* every wrong class is masked: C = 0 */
+    const double c = a->shares ? a->shares[g] : a->c;
+    const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
+    double risk = 0, h = isnan(own) ? own : 0;
+    if (a->h != 0) {
+        double d = a->factors ? s.largest + a->top + log(s.weighted) - own - a->offset[g] : s.largest + log_total - own;
+        if (a->margin) d += a->margin[g];
+        const double power = exp(-fabs(d));
+        h = a->h * (fmax(d, 0) + log1p(power));
+        risk = a->h * (d > 0 ? 1 : power) / (1 + power);
+    }
+    row_terms t;
+    t.loss = factor * (h + c * (log_total + mean_v));
+    t.base = (float)(each * ((a->factors ? 0 : risk) - c * mean_v));
+    t.slope = (float)(each * c);
+    t.pull = a->factors && s.weighted != 0 ? (float)(scale * risk / s.weighted) : 0;
+    t.own = (float)(-scale * risk);
+    return t;
+}
+
+#include "_avx2.h"
+#include "_rows.h"
+#include "_undefine.h"
+
+#include "_avx512.h"
+#include "_rows.h"
+#include "_undefine.h"
+
+static void work(int64_t begin, int64_t end, void *context) {
+    job *a = context;
+    float *scratch = NULL;
+    if (a->gradient && (a->half || a->gradient == a->logits)) {
+        scratch = malloc((size_t)(a->classes * a->group) * sizeof *scratch);
+        if (!scratch) {
+            __atomic_store_n(&a->failed, 1, __ATOMIC_RELAXED);
+            return;
+        }
+    }
+    (a->level == 2 ? rows_avx512 : rows_avx2)(a, begin, end, scratch);
+    free(scratch);
+}
+
+/* Check the targets and find what the mean divides by. */
+static int count(job *a, int64_t rows, int reduction) {
+    double total = 0;
+    for (int64_t n = 0; n < rows; n++) {
+        const int64_t g = a->target[n];
+        if (g == a->ignore_index) continue;
+        if (g < 0 || g >= a->classes) return NO_CLASS;
+        total += a->weight ? a->weight[g] : 1.0;
+    }
+    a->divisor = reduction == MEAN ? total : 1.0;
+    return DONE;
+}
+
+static int prepare_offset(job *a, float *factors) {
+    double low = INFINITY, high = -INFINITY;
+    for (int64_t k = 0; k < a->classes; k++) {
+        const double o = a->offset[k];
+        if (isnan(o) || o == INFINITY) return NOT_SUPPORTED;
+        if (o == -INFINITY) continue;
+        low = o < low ? o : low;
+        high = o > high ? o : high;
+    }
+    if (high < low || high - low > SPAN) return NOT_SUPPORTED;
+    for (int64_t k = 0; k < a->classes; k++) factors[k] = (float)exp(a->offset[k] - high);
+    a->top = high;
+    a->factors = factors;
+    return DONE;
+}
+
+static int run(job *a, int64_t rows, int reduction, float *loss, parallel_for split) {
+    int status = count(a, rows, reduction);
+    if (status == DONE && a->offset) status = prepare_offset(a, a->factors);
+    if (status != DONE) return status;
+    const int64_t fit = CACHED / a->classes;
+    a->group = fit < 1 ? 1 : fit > GROUP ? GROUP : (int)fit;
+    const int64_t grain = a->classes < GRAIN ? GRAIN / a->classes : 1;
+    if (!split || rows <= grain)
+        work(0, rows, a);
+    else if (split(0, rows, grain, work, a) != 0)
+        return NOT_SUPPORTED;
+    if (a->failed) return NO_MEMORY;
+    double sum = 0;
+    for (int64_t n = 0; n < rows; n++) {
+        if (reduction == NONE) loss[n] = (float)a->losses[n];
+        sum += a->losses[n];
+    }
+    if (reduction != NONE) *loss = (float)(sum / a->divisor);
+    return DONE;
+}
+
+/* The best this processor can do: 0 nothing, 1 AVX2 with FMA, 2 AVX-512. */
+EXPORT int evenhand_level(void) {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    return __builtin_cpu_supports("avx512f") ? 2 : 1;
+}
+
+/* Logits (rows, classes), float32 or, if half, bfloat16, whose rows are `stride` elements apart; weight, offset, margin
+   (which H takes off the logit of the correct class) and shares (which stand for c) of each class, or NULL; loss (rows)
+   or, reduced, (1); gradient (rows, classes) without gaps, which may be the logits themselves, or NULL. */
+EXPORT int evenhand_cce(const void *logits, int half, int64_t rows, int64_t classes, int64_t stride,
+                        const int64_t *target, const float *weight, const float *offset, const float *margin,
+                        const float *shares, double h, double c, int64_t ignore_index, int reduction, float *loss,
+                        void *gradient, parallel_for split, int level) {
+    if (level < 1 || level > evenhand_level() || classes < 2) return NOT_SUPPORTED;
+    double few[256];
+    double *losses = rows <= 256 ? few : malloc((size_t)rows * sizeof *losses);
+    float *factors = offset ? calloc((size_t)classes + LANES, sizeof *factors) : NULL;
+    job a = {.logits = logits, .gradient = gradient, .target = target, .weight = weight, .offset = offset,
+             .margin = margin, .shares = shares, .factors = factors, .losses = losses, .h = h, .c = c,
+             .classes = classes, .stride = stride, .ignore_index = ignore_index, .half = half, .level = level};
+    const int status = losses && (factors || !offset) ? run(&a, rows, reduction, loss, split) : NO_MEMORY;
+    if (losses != few) free(losses);
+    free(factors);
+    return status;
+}
+
+#else
+
+EXPORT int evenhand_level(void) { return 0; }
+
+#endif

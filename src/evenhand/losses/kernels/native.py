@@ -1,0 +1,128 @@
+"""The C kernel for the CPU, called through ctypes with plain pointers: it is tied to no version of Python or torch."""
+
+import ctypes
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float32, torch.bfloat16)
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+LEVELS = {0: "none", 1: "AVX2", 2: "AVX-512"}
+
+_INTERFACE = 1
+_DONE, _NO_CLASS, _NO_MEMORY, _NOT_SUPPORTED = range(4)
+_POINTER, _INT, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
+
+
+def _load() -> tuple[Any, int, str]:
+    """Return the kernel, the best instruction set of this processor it has code for, and why there is none."""
+    here = Path(__file__).parent
+    files = [path for suffix in EXTENSION_SUFFIXES if (path := here / f"_cce{suffix}").exists()]
+    if not files:
+        return None, 0, "it was not built: the installation found no C compiler, or one that cannot build it"
+    try:
+        library = ctypes.CDLL(str(files[0]))
+        if library.evenhand_interface() != _INTERFACE:
+            return None, 0, f"{files[0].name} was built from other source than this: install the package again"
+        level = library.evenhand_level()
+        if level == 0:
+            return None, 0, "this processor has no AVX2 and FMA"
+        kernel = library.evenhand_cce
+    except (OSError, AttributeError) as error:
+        return None, 0, f"{files[0].name} cannot be loaded: {error}"
+    kernel.argtypes = [
+        *(_POINTER, _INT, _INT64, _INT64, _INT64, *[_POINTER] * 5, _DOUBLE, _DOUBLE),
+        *(_INT64, _INT, _POINTER, _POINTER, _POINTER, _INT),
+    ]
+    return kernel, level, ""
+
+
+def _torch_threads() -> Any:
+    """Return torch's own way to split a range over its threads, so that no second pool competes with them."""
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        try:
+            library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
+            return ctypes.cast(library.torch_parallel_for, _POINTER)
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+_kernel, level, why_not = _load()
+_NUMBER = torch.empty((), dtype=torch.float32, device="cpu")  # `empty_like` is the quickest way to a new tensor
+_NOTHING: tuple[Tensor | None, ...] = (None, None, None, None)
+threads = _torch_threads() if level else None
+
+
+def run(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    offset: Tensor | None,
+    margin: Tensor | None,
+    share: float | Tensor,
+    with_cross_entropy: bool,
+    ignore_index: int,
+    reduction: str,
+    *,
+    with_gradient: bool,
+    in_place: bool = False,
+) -> tuple[Tensor, Tensor | None] | None:
+    """Compute [H +] share * C of all rows, reduced, and the gradient of that.
+
+    Args:
+        logits: (N, K), float32 or bfloat16, on the CPU.
+        target: (N), int64; every value is checked.
+        weight: a factor for each class, (K), float32.
+        offset: what H adds to the logits, (K), float32.
+        margin: what H takes off the logit of a class where it is the correct one, (K), float32.
+        share: the factor of the complement entropy C, one for all or one a class, (K), float32.
+        with_cross_entropy: add the cross entropy H.
+        ignore_index: rows with this target count for nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        with_gradient: compute the gradient too.
+        in_place: write the gradient over the logits, which are contiguous then.
+
+    Returns:
+        The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the kernel
+        cannot say: a target that is no class, or an offset too wide for one exponential to serve both H and C.
+    """
+    stride, gap = logits.stride()
+    if gap != 1:
+        logits = logits.contiguous()
+        stride = logits.stride(0)
+    rows, classes = logits.shape
+    loss = logits.new_empty(rows, dtype=torch.float32) if reduction == "none" else torch.empty_like(_NUMBER)
+    gradient = None
+    if with_gradient:
+        gradient = logits if in_place else torch.empty_like(logits, memory_format=torch.contiguous_format)
+    target = target.contiguous()
+    shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
+    vectors = _NOTHING
+    if weight is not None or offset is not None or margin is not None or shares is not None:
+        vectors = tuple(None if x is None else x.contiguous() for x in (weight, offset, margin, shares))
+    status = _kernel(
+        logits.data_ptr(),
+        logits.dtype is torch.bfloat16,
+        rows,
+        classes,
+        stride,
+        target.data_ptr(),
+        *(vectors if vectors is _NOTHING else [None if x is None else x.data_ptr() for x in vectors]),
+        with_cross_entropy,
+        share,
+        ignore_index,
+        REDUCTIONS[reduction],
+        loss.data_ptr(),
+        gradient.data_ptr() if gradient is not None else None,
+        threads,
+        level,
+    )
+    if status == _DONE:
+        return loss, gradient
+    if status == _NO_MEMORY:
+        raise MemoryError(f"no memory for the loss of {rows} rows of {classes} classes.")
+    return None

@@ -1,0 +1,213 @@
+"""The C kernel alone: every instruction set of this processor against the formula in float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from evenhand.losses._formula import differentiable
+from evenhand.losses.kernels import native
+
+from ..cases import repeatable, seeds
+
+LEVELS = range(1, native.level + 1)
+pytestmark = pytest.mark.skipif(not native.level, reason=f"no native kernel: {native.why_not}")
+
+
+@pytest.fixture(params=LEVELS, ids=[native.LEVELS[level] for level in LEVELS], scope="module", autouse=True)
+def level(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "level", request.param)
+        yield request.param
+
+
+def run(logits: Tensor, target: Tensor, **settings):
+    usual = {"weight": None, "offset": None, "margin": None, "share": -0.1, "with_cross_entropy": True}
+    usual |= {"ignore_index": -100, "reduction": "none", "with_gradient": True}
+    return native.run(logits, target, **(usual | settings))
+
+
+def expected(logits: Tensor, target: Tensor, **settings) -> tuple[Tensor, Tensor]:
+    """Return loss and gradient by the closed form in float64; `test_numerics` holds that against the equations."""
+    offset, margin, weight, share = (settings.get(name) for name in ("offset", "margin", "weight", "share"))
+    valid = target != settings.get("ignore_index", -100)
+    index = torch.where(valid, target, 0)
+    rows, gradient = differentiable(
+        logits.double(),
+        index,
+        share.double()[index] if isinstance(share, Tensor) else -0.1 if share is None else share,
+        settings.get("with_cross_entropy", True),
+        None if offset is None else offset.double()[None],
+        None if margin is None else margin.double()[index],
+        0,
+    )
+    factor = valid.double() if weight is None else valid * weight.double()[index]
+    reduction = settings.get("reduction", "none")
+    rows = torch.where(valid, rows * factor, 0.0)
+    gradient = torch.where(valid[:, None], gradient * factor[:, None], 0.0)
+    if reduction == "mean":
+        return rows.sum() / factor.sum(), gradient / factor.sum() if valid.any() else gradient
+    return rows if reduction == "none" else rows.sum(), gradient
+
+
+def check(got: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> None:
+    loss, gradient = got
+    assert_close(loss.double(), wanted[0], rtol=2e-6, atol=2e-6, equal_nan=True)
+    size = wanted[1].abs().amax(1, keepdim=True) + 1e-30
+    if gradient.dtype is torch.float32:
+        assert ((gradient - wanted[1]).abs() <= 3e-6 * size).all()
+    else:  # rounded once, to the nearest bfloat16 of nearly the exact number
+        assert ((gradient - wanted[1]).abs() <= 2**-8 * wanted[1].abs() + 3e-6 * size).all()
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[Tensor, Tensor, dict]:
+    k = draw(st.one_of(st.integers(2, 70), st.sampled_from([511, 512, 513, 1000, 1040, 4097])))
+    n = draw(st.integers(0, 40))
+    random = torch.Generator().manual_seed(draw(seeds))
+    logits = draw(st.floats(0.01, 30)) * torch.randn(n, k, generator=random)
+    if draw(st.booleans()):
+        logits = logits.bfloat16()
+    target = torch.randint(k, (n,), generator=random)
+    settings: dict = {"reduction": draw(st.sampled_from(["none", "mean", "sum"]))}
+    for name, values in [
+        ("weight", torch.rand(k, generator=random)),
+        ("offset", torch.randn(k, generator=random) * 3),
+        ("margin", torch.rand(k, generator=random)),
+        ("share", -torch.rand(k, generator=random)),
+    ]:
+        if draw(st.booleans()):
+            settings[name] = values
+    settings["with_cross_entropy"] = draw(st.booleans())
+    if draw(st.booleans()):
+        settings["ignore_index"] = draw(st.sampled_from([-100, 0, k + 5]))
+        target[torch.rand(n, generator=random) < 0.3] = settings["ignore_index"]
+    return logits, target, settings
+
+
+@settings(repeatable, max_examples=200)
+@given(call=calls())
+def test_everything_against_the_formula(call):
+    logits, target, settings = call
+    got = run(logits, target, **settings)
+    check(got, expected(logits, target, **settings))
+    only_loss, nothing = run(logits, target, **settings, with_gradient=False)
+    assert nothing is None
+    assert_close(only_loss, got[0], rtol=0, atol=0, equal_nan=True)
+    in_place = logits.clone()
+    _, gradient = run(in_place, target, **settings, in_place=True)
+    assert gradient is in_place
+    assert_close(in_place, got[1], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("k", [2, 100_000])
+def test_few_and_many_classes(k):
+    torch.manual_seed(0)
+    logits, target = torch.randn(3, k), torch.tensor([0, 1, k - 1])
+    for settings in ({"share": -1.0}, {"share": 1.0, "with_cross_entropy": False}):
+        check(run(logits, target, **settings), expected(logits, target, **settings))
+
+
+def test_logits_in_strange_places():
+    torch.manual_seed(0)
+    wide, target = torch.randn(6, 40), torch.randint(20, (6,))
+    for logits in (wide[:, 3:23], wide[:, ::2], wide[:1, :20].expand(6, 20), torch.randn(20, 6).t(), wide[::2, :20]):
+        labels = target[: len(logits)]
+        check(run(logits, labels), expected(logits, labels))
+    logits, strided = wide[:, :20], torch.stack([target, target + 50], 1)[:, 0]
+    check(run(logits, strided), expected(logits, target))
+    doubled = torch.rand(40)
+    settings = {"weight": doubled[::2], "offset": doubled[1::2], "margin": doubled[::2], "share": doubled[::2]}
+    check(run(logits, target, **settings), expected(logits, target, **settings))
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, 2**40, -(2**62)])
+def test_a_target_that_is_no_class_is_never_used(wrong):
+    assert run(torch.randn(3, 5), torch.tensor([0, wrong, 2])) is None
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("k", [3, 21])
+def test_infinite_and_undefined_logits(half, k):
+    """One case a row; the others must not notice."""
+    inf, nan = math.inf, math.nan
+    logits = torch.zeros(9, k)
+    for row, (own, second, rest) in enumerate(
+        [
+            (0.0, -inf, 1.0),
+            (-inf, 1.0, 2.0),
+            (3.0, -inf, -inf),
+            (inf, 0.0, 1.0),
+            (3e38, -3e38, 1e38),
+            (-3e38, 3e38, 3e38),
+            (nan, 0.0, 1.0),
+            (0.0, nan, 1.0),
+            (0.0, inf, 1.0),
+        ]
+    ):
+        logits[row] = rest
+        logits[row, 0], logits[row, 1] = own, second
+    logits = logits.bfloat16() if half else logits
+    loss, gradient = run(logits, torch.zeros(9, dtype=torch.long))
+    wanted, wanted_gradient = expected(logits, torch.zeros(9, dtype=torch.long))
+    assert loss.isnan().tolist() == [False] * 6 + [True] * 3
+    assert_close(loss[:6].double(), wanted[:6].float().double(), rtol=1e-6, atol=1e-6)  # as float32 holds it: inf
+    assert_close(gradient[:6].double(), wanted_gradient[:6], rtol=2**-8, atol=1e-7)
+    only = run(logits, torch.zeros(9, dtype=torch.long), with_cross_entropy=False)[0]
+    assert only.isnan().tolist() == [False] * 6 + [True] * 3
+    assert_close(only[:6].double(), expected(logits[:6], torch.zeros(6).long(), with_cross_entropy=False)[0])
+
+
+def test_a_nan_of_any_payload_is_kept():
+    logits = torch.zeros(2, 40)
+    logits.view(torch.int32)[0, 7] = 0x7FFFFFFF
+    logits.view(torch.int32)[1, 39] = 0x7F800001
+    loss, gradient = run(logits, torch.zeros(2, dtype=torch.long))
+    assert loss.isnan().all()
+    assert gradient[:, 1:].isnan().all()
+
+
+@pytest.mark.parametrize("offset", [[0.0, -60.0, 1.0], [math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0], [-math.inf] * 3])
+def test_an_offset_one_exponential_cannot_serve(offset):
+    assert run(torch.zeros(2, 3), torch.tensor([0, 1]), offset=torch.tensor(offset)) is None
+
+
+def test_an_offset_may_mask_classes():
+    logits, target = torch.randn(2, 4), torch.tensor([0, 3])
+    offset = torch.tensor([0.5, -math.inf, 1.0, 0.0])
+    check(run(logits, target, offset=offset), expected(logits, target, offset=offset))
+
+
+def test_more_threads_change_no_bit():
+    torch.manual_seed(0)
+    logits, target = torch.randn(700, 300), torch.randint(300, (700,))
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            results.append(run(logits, target, reduction="mean"))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert torch.equal(other[0], results[0][0])
+        assert torch.equal(other[1], results[0][1])
+
+
+def test_torch_lends_its_threads():
+    """Torch has had `torch_parallel_for` since 2.10; before that, one thread works."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    assert (native.threads is not None) or version < (2, 10)
+
+
+def test_float16_and_float64_defaults_change_nothing():
+    torch.set_default_dtype(torch.float64)
+    try:
+        loss, gradient = run(torch.zeros(2, 3, dtype=torch.float32), torch.tensor([0, 1]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert loss.dtype == gradient.dtype == torch.float32
