@@ -74,14 +74,13 @@ def calls(draw: st.DrawFn) -> tuple[Tensor, Tensor, dict]:
         logits = logits.bfloat16()
     target = torch.randint(k, (n,), generator=random)
     settings: dict = {"reduction": draw(st.sampled_from(["none", "mean", "sum"]))}
-    for name, values in [
-        ("weight", torch.rand(k, generator=random)),
-        ("offset", torch.randn(k, generator=random) * 3),
-        ("margin", torch.rand(k, generator=random)),
-        ("share", -torch.rand(k, generator=random)),
-    ]:
-        if draw(st.booleans()):
-            settings[name] = values
+    vectors = {
+        "weight": torch.rand(k, generator=random),
+        "offset": torch.randn(k, generator=random) * 3,
+        "margin": torch.rand(k, generator=random),
+        "share": -torch.rand(k, generator=random),
+    }
+    settings |= {name: values for name, values in vectors.items() if draw(st.booleans())}
     settings["with_cross_entropy"] = draw(st.booleans())
     if draw(st.booleans()):
         settings["ignore_index"] = draw(st.sampled_from([-100, 0, k + 5]))
@@ -108,8 +107,8 @@ def test_everything_against_the_formula(call):
 def test_few_and_many_classes(k):
     torch.manual_seed(0)
     logits, target = torch.randn(3, k), torch.tensor([0, 1, k - 1])
-    for settings in ({"share": -1.0}, {"share": 1.0, "with_cross_entropy": False}):
-        check(run(logits, target, **settings), expected(logits, target, **settings))
+    for asked in ({"share": -1.0}, {"share": 1.0, "with_cross_entropy": False}):
+        check(run(logits, target, **asked), expected(logits, target, **asked))
 
 
 def test_logits_in_strange_places():

@@ -1,4 +1,4 @@
-"""Which code computes the loss: torch's own operations (`eager`), the C kernel (`native`) or the GPU kernel (`triton`)."""
+"""Which code computes the loss: torch's operations (`eager`), the C kernel (`native`) or the GPU kernel (`triton`)."""
 
 import os
 from importlib.util import find_spec

@@ -96,9 +96,9 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        input, gradient = ctx.saved_tensors
+        logits, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return differentiable_gradient(input, ctx.terms, grad_loss), None, None
+            return differentiable_gradient(logits, ctx.terms, grad_loss), None, None
         return scaled(gradient, grad_loss), None, None
 
 

@@ -1,6 +1,7 @@
 """The C kernel for the CPU, called through ctypes with plain pointers: it is tied to no version of Python or torch."""
 
 import ctypes
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -33,22 +34,21 @@ def _load() -> tuple[Any, int, str]:
         kernel = library.evenhand_cce
     except (OSError, AttributeError) as error:
         return None, 0, f"{files[0].name} cannot be loaded: {error}"
-    kernel.argtypes = [
-        *(_POINTER, _INT, _INT64, _INT64, _INT64, *[_POINTER] * 5, _DOUBLE, _DOUBLE),
-        *(_INT64, _INT, _POINTER, _POINTER, _POINTER, _INT),
-    ]
+    logits_and_shape = [_POINTER, _INT, _INT64, _INT64, _INT64]
+    target_and_vectors, factors = [_POINTER] * 5, [_DOUBLE, _DOUBLE]
+    settings_and_results = [_INT64, _INT, _POINTER, _POINTER, _POINTER, _INT]
+    kernel.argtypes = [*logits_and_shape, *target_and_vectors, *factors, *settings_and_results]
     return kernel, level, ""
 
 
 def _torch_threads() -> Any:
     """Return torch's own way to split a range over its threads, so that no second pool competes with them."""
-    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
-        try:
-            library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
-            return ctypes.cast(library.torch_parallel_for, _POINTER)
-        except (OSError, AttributeError):
-            continue
-    return None
+    folder = Path(torch.__file__).parent / "lib"
+    name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
+    try:
+        return ctypes.cast(ctypes.CDLL(str(folder / name)).torch_parallel_for, _POINTER)
+    except (OSError, AttributeError):  # before torch 2.10
+        return None
 
 
 _kernel, level, why_not = _load()
