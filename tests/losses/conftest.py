@@ -1,14 +1,21 @@
-"""Each test of the losses runs on every backend that can run here."""
+"""The numeric tests of the losses run on every backend that can run here; the others on the one that is chosen."""
 
 import pytest
 
 from evenhand.losses import set_backend
 from evenhand.losses.kernels.backend import why_not
 
+NUMERIC = ("bad_input", "composed", "gradients", "memory", "numerics", "parity", "values")
 BACKENDS = [name for name in ("eager", "native") if not why_not(name)]
 
 
-@pytest.fixture(scope="module", autouse=True, params=BACKENDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "on_backend" in metafunc.fixturenames and "kernels" not in metafunc.module.__name__:
+        numeric = metafunc.module.__name__.rpartition("test_")[2] in NUMERIC
+        metafunc.parametrize("on_backend", BACKENDS if numeric else ["auto"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
 def on_backend(request):
     set_backend(request.param)
     yield request.param

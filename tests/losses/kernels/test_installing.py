@@ -61,7 +61,7 @@ class Environment:
         venv.create(folder, with_pip=False, symlinks=True)
         self.python = folder / "bin" / "python"
         self.packages = next(folder.glob("lib/python*/site-packages"))
-        # A folder named in a .pth is searched, but .pth files in it, such as that of an editable evenhand, are not read.
+        # A folder named in a .pth is searched, but the .pth files in it, as that of an editable evenhand, are not read.
         (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     def install(self, *what: object, environment: dict[str, str] | None = None) -> None:

@@ -91,7 +91,8 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
     double risk = 0, h = isnan(own) ? own : 0;
     if (a->h != 0) {
-        double d = a->factors ? s.largest + a->top + log(s.weighted) - own - a->offset[g] : s.largest + log_total - own;
+        double d = (double)s.largest - own; /* first, since beside huge logits nothing else would be left */
+        d += a->factors ? log(s.weighted) + (a->top - a->offset[g]) : log_total;
         if (a->margin) d += a->margin[g];
         const double power = exp(-fabs(d));
         h = a->h * (fmax(d, 0) + log1p(power));

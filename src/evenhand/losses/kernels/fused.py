@@ -45,6 +45,8 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
     return (
         not is_compiling()
         and chosen.cpu == "native"
+        and type(input) in _TENSORS
+        and isinstance(target, Tensor)
         and input.dim() == 2
         and target.dim() == 1
         and input.dtype in native.DTYPES
@@ -54,7 +56,6 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
         and target.is_cpu
         and input.size(1) > 1
         and reduction in native.REDUCTIONS
-        and type(input) in _TENSORS
         and not input.is_neg()
         and not transforms_active()
         and not dispatch_modes()
@@ -68,7 +69,8 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     A kernel cannot where a target is no class, where a vector of the classes is of another kind than float32 or is to
     be differentiated itself, and where an offset is too wide.
     """
-    if any(x is not None and not _is_plain(x, input.size(1)) for x in (*terms[1:4], terms.share)):
+    share = terms.share if isinstance(terms.share, Tensor) else None
+    if any(x is not None and not _is_plain(x, input.size(1)) for x in (*terms[1:4], share)):
         return None
     keep = input.requires_grad and torch.is_grad_enabled()
     done = native.run(input, *terms, with_gradient=keep)
@@ -78,10 +80,14 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     return loss if input.dtype is torch.float32 or torch.is_autocast_enabled("cpu") else loss.to(input.dtype)
 
 
-def _is_plain(value: float | Tensor, classes: int) -> bool:
-    if not isinstance(value, Tensor):
-        return True
-    return value.shape == (classes,) and value.dtype is torch.float32 and value.is_cpu and not value.requires_grad
+def _is_plain(vector: Tensor, classes: int) -> bool:
+    return (
+        isinstance(vector, Tensor)
+        and vector.shape == (classes,)
+        and vector.dtype is torch.float32
+        and vector.is_cpu
+        and not vector.requires_grad
+    )
 
 
 class _Fused(torch.autograd.Function):

@@ -34,10 +34,10 @@ def _load() -> tuple[Any, int, str]:
         kernel = library.evenhand_cce
     except (OSError, AttributeError) as error:
         return None, 0, f"{files[0].name} cannot be loaded: {error}"
-    logits_and_shape = [_POINTER, _INT, _INT64, _INT64, _INT64]
+    logits_and_shape: list[Any] = [_POINTER, _INT, _INT64, _INT64, _INT64]
     target_and_vectors, factors = [_POINTER] * 5, [_DOUBLE, _DOUBLE]
-    settings_and_results = [_INT64, _INT, _POINTER, _POINTER, _POINTER, _INT]
-    kernel.argtypes = [*logits_and_shape, *target_and_vectors, *factors, *settings_and_results]
+    settings_and_results: list[Any] = [_INT64, _INT, _POINTER, _POINTER, _POINTER, _INT]
+    kernel.argtypes = logits_and_shape + target_and_vectors + factors + settings_and_results
     return kernel, level, ""
 
 
