@@ -31,6 +31,9 @@ from evenhand.cli.options import (
 from evenhand.core.text import slug
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evenhand.experiments.grid.jobs import Failure, Job
     from evenhand.runs.config import Config
 
 
@@ -39,7 +42,11 @@ def compare(
     objectives: Annotated[
         str, typer.Option(help="Joined by commas; several settings of one are tuned on validation.")
     ] = "ce,focal,cot,cce",
-    seeds: Annotated[int, typer.Option(help="Runs of each objective, with seeds 0, 1, 2, ...")] = 5,
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each objective for one look; without it, looks at 3, 5, 8 and 12 seeds.")
+    ] = None,
+    most_seeds: Annotated[int, typer.Option(help="Without --seeds: stop at so many, decided or not.")] = 12,
+    margin: Annotated[float, typer.Option(help="In points: differences that are smaller do not matter.")] = 1.0,
     baseline: Annotated[str | None, typer.Option(help="What the others are compared with; ce if it is there.")] = None,
     imbalance: ImbalanceSpec = None,
     model: ModelName = None,
@@ -62,13 +69,13 @@ def compare(
 ) -> None:
     """Train with several objectives and seeds, and say which is better, by how much, and how sure that is.
 
-    Finished runs are kept: the same command continues after an interruption, and more seeds or objectives are added to
-    those that are there.
+    Seeds are added until everything is decided: it looks with 3, 5, 8 and 12 of them, and all looks together make at
+    most 5% false claims. Finished runs are kept: the same command continues after an interruption.
     """
     from evenhand.cli.grid_progress import run_grid, show_failures, show_status
     from evenhand.core.errors import EvenhandError
-    from evenhand.experiments.comparison.comparison import compare_runs, write_comparison
-    from evenhand.experiments.grid.jobs import make_grid
+    from evenhand.experiments.comparison.comparison import write_comparison
+    from evenhand.experiments.comparison.sequence import Plan, compare_in_looks
     from evenhand.experiments.grid.unchanged import refuse_changed_source
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
@@ -87,8 +94,11 @@ def compare(
         "epochs": epochs,
     }
     base = make_config(recipe, config, settings or (), **flags)
-    if seeds < 1:
-        raise EvenhandError(f"A comparison needs at least 1 seed, got --seeds {seeds}.")
+    for name, value in (("--seeds", seeds), ("--most-seeds", most_seeds)):
+        if value is not None and value < 1:
+            raise EvenhandError(f"A comparison needs at least 1 seed, got {name} {value}.")
+    if not 0 <= margin < 100:
+        raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")
     named = [canonical_objective(spec) for spec in objectives.split(",")]
     if len(set(named)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {objectives!r}.")
@@ -96,7 +106,8 @@ def compare(
     if chosen is not None and chosen not in named and chosen not in {name.split(":")[0] for name in named}:
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {objectives!r}.")
     folder = out or _default_folder(base.data.source, base.data.imbalance, base.model.name)
-    grid = make_grid(folder, base, objectives=objectives.split(","), seeds=range(seeds))
+    plan = Plan(folder, base, tuple(objectives.split(",")), chosen, seeds, most_seeds, margin / 100)
+    grid = plan.next_jobs()
     if status:
         show_status(grid, workers=jobs)
         known = {job.folder.name for job in grid}
@@ -105,17 +116,23 @@ def compare(
             runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
             typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
         return
-    refuse_changed_source(grid)
     command = shlex.join(["evenhand", *sys.argv[1:]])
-    failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json)
-    lost = {failure.job.folder for failure in failures}
-    finished = [job.folder for job in grid if job.folder not in lost]
-    if not finished:
-        show_failures(failures)
-        raise typer.Exit(1)
-    told = [_left_out(failure.job.config, failure.reason) for failure in failures]
+    failures: list[Failure] = []  # of the last look
+
+    def run(look: "Sequence[Job]") -> "list[Failure]":
+        refuse_changed_source(look)
+        failures[:] = run_grid(
+            look, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json
+        )
+        return failures
+
+    def tell(line: str) -> None:
+        if not quiet and not as_json:
+            typer.echo(f"evenhand: {line}", err=True)
+
     try:
-        comparison = compare_runs(finished, baseline=chosen)
+        comparison, _ = compare_in_looks(plan, run, tell=tell)
+        told = [_left_out(failure.job.config, failure.reason) for failure in failures]
         comparison = replace(comparison, notes=[*told, *comparison.notes])
         _tell_replaced(folder / "comparison.json", comparison.objectives, comparison.seeds)
         written = write_comparison(comparison, folder)
