@@ -121,7 +121,7 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
         (["--devices", "some"], "compute.devices cannot be 'some': "),
         (["--stem", "big"], "model.stem cannot be 'big': "),
         (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml: No such file or directory."),
-        (["--resume", "nowhere"], "nowhere is no run: it has no config.yaml."),
+        (["--resume", "nowhere"], "nowhere is no run: there is no such folder."),
         (["digits", "--resume", "nowhere"], "--resume takes everything from nowhere; give no source"),
         (["--resume", "nowhere", "--epochs", "5"], "--resume takes everything from nowhere; give no source"),
         (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes everything from nowhere; give no source"),

@@ -19,7 +19,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow, SplitIds, Summary
-from evenhand.runs.folder import Run
+from evenhand.runs.folder import Run, read_leniently
 from evenhand.training.inference import TrainedModel, load, with_channels
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
@@ -64,11 +64,11 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     predictions, _ = _predict(model, config, table, test, counts)
     judged = summarise(predictions)
     if before is None:
-        return Evaluation(predictions, {**_heading(folder, config), **judged})
-    remarks: tuple[str, ...] = ()
+        return Evaluation(predictions, {**_heading(folder, config), **judged}, _damage(folder))
+    remarks = _damage(folder)
     if abs(before.balanced_accuracy - judged["balanced_accuracy"]) > 1e-9:
         seen = f"{before.balanced_accuracy:.2%}, now it is {judged['balanced_accuracy']:.2%}"
-        remarks = (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
+        remarks += (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
     return Evaluation(predictions, {**before.model_dump(mode="json", exclude_unset=True), **judged}, remarks)
 
 
@@ -227,6 +227,11 @@ def _summary_on_disk(folder: Run) -> Summary | None:
         return folder.summary
     except EvenhandError:
         return None
+
+
+def _damage(folder: Run) -> tuple[str, ...]:
+    """Say which files of a judged run cannot be used; they are written again."""
+    return read_leniently(folder, "predictions", "summary")[1] if folder.finished else ()
 
 
 def _count_again(model: TrainedModel, table: SampleTable, named: SplitIds, folder: Run) -> NDArray[np.int64]:

@@ -146,7 +146,7 @@ class Objective:
         return None if after is None else after.fit(self.known, validation)
 
     def told(self, groups: dict[str, Sequence[int]]) -> list[dict[str, Any]]:
-        """Say of each part what it does, for `summary.json`: in words, and as a mean over the classes of each group."""
+        """Say of each part what it does, for a summary: in words, and as a mean over the classes of each group."""
         lines = []
         for part in self.parts:
             told = part.told(self.known)
