@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
 from evenhand.data.reading import RowReader
@@ -89,7 +90,7 @@ def _required(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise EvenhandError(f"ONNX needs the package {name}: pip install 'evenhand[onnx]'.") from error
+        raise EvenhandError(f"ONNX needs the package {name}: {how_to_install('onnx')}.") from error
 
 
 def _export(model: TrainedModel, path: Path) -> None:
