@@ -50,7 +50,7 @@ class Shown(Callback):
         if not self.quiet and not self.as_json:
             for line in told:
                 numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]
-                typer.echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
+                echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
 
     def step(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""
