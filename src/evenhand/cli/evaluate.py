@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenhand.cli.output import COLOURS, begin, cell, echo_json, ends_of, remark
-from evenhand.runs.names import PREDICTIONS, SUMMARY
+from evenhand.runs.names import ADJUSTMENT, PREDICTIONS, SUMMARY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,6 +24,16 @@ def evaluate(
     ] = False,
     out: Annotated[Path | None, typer.Option(help=f"Write {PREDICTIONS} and {SUMMARY} to this folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    adjust: Annotated[
+        str | None,
+        typer.Option(help="Take TAU times the log of the class shares off the logits; auto: the best on validation."),
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="Class shares where the model is used: train, balanced or a file of shares.")
+    ] = None,
+    normalise: Annotated[
+        str | None, typer.Option(help="Even out the last layer's weights by TAU; auto: the best on validation.")
+    ] = None,
 ) -> None:
     """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
     from evenhand.core.errors import EvenhandError
@@ -33,9 +43,15 @@ def evaluate(
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
     if not as_json:
         begin(f"judging {run} on {'its own test set' if source is None else source}")
+    from evenhand.training.after import Wish, evaluate_adjusted
     from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing
 
-    if source is None:
+    wish = Wish(adjust, prior, normalise)
+    if wish != Wish():
+        if source is not None:
+            raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
+        judged, written = evaluate_adjusted(run, wish), [Run(run).path / ADJUSTMENT]
+    elif source is None:
         judged = evaluate_run(run, data_root=data_root)
         written = keep_missing(run, judged)
     else:
@@ -67,6 +83,8 @@ def show(summary: dict[str, Any]) -> None:
     console.print()
     console.print(_class_table(summary["per_class"]))
     console.print()
+    if "adjustment" in summary:
+        console.print(cell(_adjusted(summary)), soft_wrap=True)
     lines = [f"Shots: {summary['shot_rule']}.", f"Intervals: {summary['intervals']}."]
     absent = summary["absent_classes"]
     if absent:
@@ -74,6 +92,13 @@ def show(summary: dict[str, Any]) -> None:
         lines.append(f"Without a test image, and so in no mean: {named}.")
     for line in [*lines, *summary["notes"]]:
         console.print(cell(line), soft_wrap=True)
+
+
+def _adjusted(summary: dict[str, Any]) -> str:
+    done, before = summary["adjustment"], summary["unadjusted"]["balanced_accuracy"]
+    chosen = " (the best on validation)" if done["chosen"] == "validation" else ""
+    what = f"to the class shares {done['prior']}" if done["kind"] == "prior" else f"tau {done['tau']:g}{chosen}"
+    return f"Adjusted after training: {done['kind']}, {what}; unadjusted, balanced accuracy is {before:.1%}."
 
 
 def _headline(summary: dict[str, Any]) -> "RenderableType":
