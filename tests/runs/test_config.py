@@ -11,7 +11,8 @@ from evenhand.runs.config import RECIPES, Config, load_config, make_config, read
 
 def test_paper_recipe_is_the_papers() -> None:
     config = make_config("paper")
-    assert config.optimizer.model_dump() == {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False}
+    optimizer = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False, "layer_decay": 1}
+    assert config.optimizer.model_dump() == optimizer
     assert (config.batch_size, config.epochs, config.select) == (128, 200, "last")
     schedule = config.schedule
     assert (schedule.kind, schedule.milestones, schedule.factor) == ("step", (60, 120, 160), 0.5)
@@ -150,7 +151,7 @@ def test_bad_values_are_one_sentence(setting: str, told: str) -> None:
 
 
 def test_unknown_recipe_names_the_known() -> None:
-    with pytest.raises(EvenhandError, match="no recipe 'papr'; there are small, paper, road-marking"):
+    with pytest.raises(EvenhandError, match="no recipe 'papr'; there are small, photos, paper, road-marking"):
         make_config("papr")
 
 

@@ -1,5 +1,6 @@
 """What a training run shows: a bar in a terminal, plain lines in a pipe, JSON lines for machines, or nothing."""
 
+import json
 import os
 import signal
 import sys
@@ -10,10 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from evenhand.cli.output import echo, echo_json, remark
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
@@ -50,7 +51,7 @@ class Shown(Callback):
         if not self.quiet and not self.as_json:
             for line in told:
                 numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]
-                echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
+                typer.echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
 
     def step(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""
@@ -68,10 +69,10 @@ class Shown(Callback):
         self.bar.update(self.task, completed=epoch, state=state)
         if self.as_json:
             clean = {key: value if value == value else None for key, value in row.items()}
-            echo_json(clean)
+            typer.echo(json.dumps(clean))
         elif not self.quiet and self.bar.disable:
             left = (time.perf_counter() - self.began) / (epoch - self.first + 1) * (self.epochs - epoch)
-            echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
+            typer.echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
 
     def stop(self, number: int, _: FrameType | None) -> None:
         """Take a signal, at once: all finished epochs are on disk, and no file is ever half written."""
@@ -95,7 +96,7 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
                 if run.begun
                 else "stopped before training began; nothing is kept"
             )
-            remark(then)
+            typer.echo(f"evenhand: {then}", err=True)
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
         for number, handler in before.items():
@@ -105,22 +106,22 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
 def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bool) -> None:
     """Print the judgement of a run."""
     if as_json:
-        echo_json(summary)
+        typer.echo(json.dumps(summary, ensure_ascii=True))
         return
     ends = summary["balanced_accuracy_interval"]
     interval = "" if ends is None else f" [{ends[0]:.1%}, {ends[1]:.1%}]"
-    echo(
+    typer.echo(
         f"\n{summary['objective']} on {summary['source']}: balanced accuracy {summary['balanced_accuracy']:.1%}"
         f"{interval} on {summary['images']:,} test images, accuracy {summary['accuracy']:.1%}"
     )
     selected = summary["selected"]
     if selected.get("val_balanced_accuracy") is not None:
         reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
-        echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
+        typer.echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
     groups = summary["groups"]
     listed = [f"{name}-shot {groups[name]['recall']:.1%}" for name in ("many", "medium", "few") if groups[name]]
     worst = summary["worst_class"]
-    echo(f"mean recall: {', '.join(listed)}; worst class {worst['name']!r} {worst['recall']:.1%}")
+    typer.echo(f"mean recall: {', '.join(listed)}; worst class {worst['name']!r} {worst['recall']:.1%}")
     for note in summary["notes"]:
-        echo(note)
-    echo(f"run: {path}\nreport: {page}")
+        typer.echo(note)
+    typer.echo(f"run: {path}\nreport: {page}")

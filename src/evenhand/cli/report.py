@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.output import echo
-
 
 def report(
     folders: Annotated[
@@ -19,4 +17,4 @@ def report(
     """Write one HTML page that needs no network: the verdict, figures, every class, and the pictures it gets wrong."""
     from evenhand.report.page import write_report
 
-    echo(f"report: {write_report(folders, out)}")
+    typer.echo(f"report: {write_report(folders, out)}")

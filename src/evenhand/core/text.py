@@ -63,8 +63,10 @@ def plain_cell(value: object) -> object:
         >>> [plain_cell(value) for value in ("=cmd()", "-1 degrees", "cat", -0.5, None)]
         ["'=cmd()", "'-1 degrees", 'cat', -0.5, None]
     """
-    risky = isinstance(value, str) and (_FORMULA.match(value) or _FORMULA.match(value.lstrip()))
-    return f"'{value}" if risky else value
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if _FORMULA.match(text.lstrip()) or _FORMULA.match(value) else text
 
 
 def slug(*parts: str, most: int = 40) -> str:

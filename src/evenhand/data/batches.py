@@ -21,11 +21,11 @@ from torch import Tensor
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.data.crops import Crops, cut_in_memory, cut_streamed
-from evenhand.data.images import Images, MemoryImages, StreamedImages
+from evenhand.data.images import FeatureImages, Images, MemoryImages, StreamedImages
 from evenhand.data.table import SampleTable
 
 Batch: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""Normalised images, float32 (B, C, S, S); labels, int64 (B,); rows of the table, int64 (B,)."""
+"""Normalised images, float32 (B, C, S, S), or features (B, F); labels, int64 (B,); rows of the table, int64 (B,)."""
 
 _logger = logging.getLogger("evenhand")
 
@@ -230,6 +230,9 @@ class Batches:
     def _serve(
         self, rows: NDArray[np.int64], corners: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
     ) -> Iterator[Batch]:
+        if isinstance(self.images, FeatureImages):
+            yield from self._serve_features(self.images, rows, flips, parts)
+            return
         crops = Crops(rows, corners[:, 0], corners[:, 1], flips, self.preprocessing.crop_size)
         if isinstance(self.images, MemoryImages):
             pixels = cut_in_memory(self.images, crops, parts, self.device)
@@ -245,6 +248,14 @@ class Batches:
                 labels[part],
                 numbers[part],
             )
+
+    def _serve_features(
+        self, images: FeatureImages, rows: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
+    ) -> Iterator[Batch]:
+        numbers, mirrored = torch.from_numpy(rows), torch.from_numpy(flips)
+        labels, places = self.labels[numbers].to(self.device), numbers.to(self.device)
+        for part in parts:
+            yield images.take(numbers[part], mirrored[part]).to(self.device), labels[part], places[part]
 
 
 _TWINS = (

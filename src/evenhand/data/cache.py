@@ -52,9 +52,10 @@ class Entry:
         return int(self.sizes.prod(1).sum()) * self.channels
 
 
-def fingerprint(pixels: FilePixels, image_size: int | None) -> str:
-    """Name the state of a source: relative paths, file sizes, modification times, boxes and the wanted image size."""
-    digest = hashlib.sha256(f"{FORMAT} {image_size} {pixels.stretch} {len(pixels)}\n".encode())
+def fingerprint(pixels: FilePixels, image_size: int | None, interpolation: str = "bilinear") -> str:
+    """Name the state of a source: relative paths, file sizes, modification times, boxes and how images are resized."""
+    other = "" if interpolation == "bilinear" else f" {interpolation}"
+    digest = hashlib.sha256(f"{FORMAT} {image_size} {pixels.stretch} {len(pixels)}{other}\n".encode())
     for path in pixels.paths:
         try:
             found = os.stat(os.path.join(pixels.root, path))

@@ -173,6 +173,22 @@ def resize_array(
     return np.array(pillow.resize((width, height), _FILTERS[interpolation])).reshape(height, width, -1)
 
 
+def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """Turn a grey image (H, W, 1) into colour (H, W, 3) or the other way, as `read_image` does with files.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.decode import with_channels
+        >>> with_channels(np.zeros((2, 2, 3), np.uint8), 1).shape
+        (2, 2, 1)
+    """
+    if image.shape[2] == channels:
+        return image
+    if channels == 3:
+        return image.repeat(3, axis=2)
+    return np.array(Image.fromarray(image).convert("L"))[:, :, None]
+
+
 def stored_size(
     width: int, height: int, box: Sequence[int] | None, image_size: int | None, *, stretch: bool = False
 ) -> tuple[int, int]:

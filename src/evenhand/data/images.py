@@ -16,7 +16,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.data import cache as cache_files
 from evenhand.data.cache import Entry
-from evenhand.data.decode import stored_size
+from evenhand.data.decode import Interpolation, stored_size
 from evenhand.data.reading import RowReader, Threads, default_size, processors, read_headers, read_pixels
 from evenhand.data.table import ArrayPixels, FilePixels, SampleTable
 
@@ -136,10 +136,29 @@ class StreamedImages(Images):
         return counts
 
 
+@dataclass(eq=False)
+class FeatureImages(Images):
+    """Images that a frozen network has seen: batches hold its features instead of pixels."""
+
+    features: Tensor
+    """float16, (N, V, F): of each image as it is and, with V = 2, mirrored."""
+    reader: RowReader
+    """Decodes the few images that someone wants to look at."""
+
+    def _read(self, row: int) -> NDArray[np.uint8]:
+        return self.reader(row)
+
+    def take(self, rows: Tensor, flips: Tensor) -> Tensor:
+        """Return the features of rows, float32 (B, F), of the mirrored view where there is one and it is asked for."""
+        views = flips.long() if self.features.shape[1] > 1 else torch.zeros_like(rows)
+        return self.features[rows, views].float()
+
+
 def open_images(
     table: SampleTable,
     *,
     image_size: int | None = None,
+    interpolation: Interpolation = "bilinear",
     budget: int | None = None,
     cache: Path | str | None = None,
     skip_bad: bool = False,
@@ -156,6 +175,7 @@ def open_images(
         table: the source.
         image_size: length of the shorter side; None: what the table's info says, else the native size if all images
             share one square size of at most 96, else 64.
+        interpolation: the filter of the resize.
         budget: bytes of memory that pixels may take; None: a quarter of the machine's.
         cache: folder for decoded pixels, so that the next run starts at once; None: in the user's cache folder.
         skip_bad: leave unreadable images out and list them in `bad` instead of refusing.
@@ -183,19 +203,22 @@ def open_images(
     budget = _memory() // 4 if budget is None else budget
     threads = Threads(workers or processors(), progress)
     if isinstance(table.pixels, ArrayPixels):
-        return _open_array(table.pixels, wanted, budget, threads)
+        return _open_array(table.pixels, wanted, interpolation, budget, threads)
     folder = platformdirs.user_cache_path("evenhand") / "pixels" if cache is None else Path(cache)
-    entry, pixels = _load_or_read(table.pixels, wanted, budget, folder, threads)
+    entry, pixels = _load_or_read(table.pixels, wanted, interpolation, budget, folder, threads)
     refuse_bad(entry.bad, table.pixels, skip_bad=skip_bad)
-    return _images(entry, RowReader(table.pixels, entry.image_size, entry.channels), pixels, threads)
+    reader = RowReader(table.pixels, entry.image_size, entry.channels, interpolation)
+    return _images(entry, reader, pixels, threads)
 
 
-def _open_array(source: ArrayPixels, wanted: int | None, budget: int, threads: Threads) -> Images:
+def _open_array(
+    source: ArrayPixels, wanted: int | None, interpolation: Interpolation, budget: int, threads: Threads
+) -> Images:
     count, height, width, channels = source.images.shape
     image_size = wanted or default_size(np.array([[height, width]]))
     stored = stored_size(width, height, None, image_size)
     entry = Entry(image_size, channels, np.tile(np.array(stored, np.int64), (count, 1)), {})
-    reader = RowReader(source, image_size, channels)
+    reader = RowReader(source, image_size, channels, interpolation)
     if (height, width) == stored:
         pixels: NDArray[np.uint8] | None = np.ascontiguousarray(source.images).reshape(-1)
     else:
@@ -204,10 +227,15 @@ def _open_array(source: ArrayPixels, wanted: int | None, budget: int, threads: T
 
 
 def _load_or_read(
-    source: FilePixels, wanted: int | None, budget: int, folder: Path, threads: Threads
+    source: FilePixels,
+    wanted: int | None,
+    interpolation: Interpolation,
+    budget: int,
+    folder: Path,
+    threads: Threads,
 ) -> tuple[Entry, NDArray[np.uint8] | None]:
     """Return what is known of the files, and their pixels if those fit the budget; read only what is not cached."""
-    key = cache_files.fingerprint(source, wanted)
+    key = cache_files.fingerprint(source, wanted, interpolation)
     entry = cache_files.load_entry(folder, key, len(source))
     if entry is not None:
         if entry.nbytes > budget:
@@ -216,7 +244,7 @@ def _load_or_read(
         if pixels is not None:
             return entry, pixels
     entry = read_headers(source, wanted, threads)
-    reader = RowReader(source, entry.image_size, entry.channels)
+    reader = RowReader(source, entry.image_size, entry.channels, interpolation)
     # Where pixels do not fit, they are decoded all the same: that is how unreadable files come to light in time.
     pixels = read_pixels(entry, reader, threads, keep=entry.nbytes <= budget)
     cache_files.save(folder, key, entry, pixels)

@@ -8,7 +8,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.models.build import build_model, known_model
 from evenhand.models.cifar import BLOCKS_AND_WIDTH
 from evenhand.models.classifier import Classifier
-from evenhand.models.from_timm import PREFIX, describe_timm, timm_transform
+from evenhand.models.from_timm import PREFIX, describe_timm, timm_body, timm_transform
 from evenhand.models.lite0 import NAME as LITE0
 from evenhand.models.lite0 import TRANSFORM, find_lite0
 from evenhand.models.transform import InputTransform
@@ -42,6 +42,10 @@ class Backbone(nn.Module):
     def num_features(self) -> int:
         """F."""
         return self.network.num_features
+
+    def body_state(self) -> dict[str, Tensor]:
+        """Return the weights of a network whose file timm keeps, by the names that `read_state` gives them."""
+        return {key: value.contiguous() for key, value in timm_body(self.network).items()}
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features (N, F) of images (N, 3, S, S)."""

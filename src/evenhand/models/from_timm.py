@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.extras import how_to_install
 from evenhand.data.decode import Interpolation
 from evenhand.models.classifier import Classifier, Request
 from evenhand.models.transform import InputTransform
@@ -66,10 +66,14 @@ def timm_transform(name: str) -> InputTransform:
 
 def describe_timm(classifier: Classifier) -> Weights:
     """Say what weights timm has loaded; the last layer is fresh and no part of them."""
+    return describe_tensors(timm_body(classifier), _address(classifier.name.removeprefix(PREFIX)))
+
+
+def timm_body(classifier: Classifier) -> dict[str, Tensor]:
+    """Return the weights of a network of timm without its last layer."""
     network: Any = classifier.network
     last = _last_layers(network)
-    state = {key: value for key, value in network.state_dict().items() if not key.startswith(last)}
-    return describe_tensors(state, _address(classifier.name.removeprefix(PREFIX)))
+    return {key: value for key, value in network.state_dict().items() if not key.startswith(last)}
 
 
 def _address(name: str) -> str:
@@ -105,7 +109,7 @@ def _import_timm() -> Any:
     try:
         return import_module("timm")
     except ImportError as error:
-        raise EvenhandError(f"Networks of timm need one more package: {how_to_install('timm')}.") from error
+        raise EvenhandError("Networks of timm need one more package: pip install 'evenhand[timm]'.") from error
 
 
 def _unknown(name: str, timm: Any) -> EvenhandError:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
 from evenhand.core.errors import EvenhandError
@@ -42,6 +42,16 @@ class InputTransform:
             raise EvenhandError(f"There is no interpolation {self.interpolation!r}; there are {known}.")
         if len(self.mean) != len(self.std) or min(self.std) <= 0:
             raise EvenhandError(f"mean and std need one value per channel and std must be positive, got {self}.")
+
+    def at(self, size: int) -> "InputTransform":
+        """Return the same for another size of the square, and in proportion of what it is cut from.
+
+        Example:
+            >>> from evenhand.models.transform import InputTransform
+            >>> InputTransform(resize_size=256, crop_size=224).at(112).resize_size
+            128
+        """
+        return replace(self, crop_size=size, resize_size=max(size, round(size * self.resize_size / self.crop_size)))
 
     def fingerprint(self) -> str:
         """Return a short hash of all that is done to an image."""

@@ -222,7 +222,7 @@ def _smallest(original: str) -> int:
 
 
 def _choose_stem(request: Request, family: Family | None, original: str) -> Literal["small", "imagenet"]:
-    if request.pretrained and request.stem == "small":
+    if request.pretrained is True and request.stem == "small":
         raise EvenhandError("Pretrained weights need the imagenet stem: leave the stem at auto, or do without them.")
     stem = request.stem
     if stem == "small" and family is None:

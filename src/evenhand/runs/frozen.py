@@ -25,6 +25,7 @@ FROZEN: dict[str, Any] = {
     "optimizer.momentum": 0.9,
     "optimizer.weight_decay": 5e-4,
     "optimizer.nesterov": False,
+    "optimizer.layer_decay": 1.0,
     "schedule.kind": "step",
     "schedule.milestones": [],
     "schedule.factor": 0.5,

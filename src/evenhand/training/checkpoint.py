@@ -15,15 +15,20 @@ from torch import Tensor, nn
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.data.batches import Preprocessing
+from evenhand.data.decode import Interpolation
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
-from evenhand.models.heads import replace_head
+from evenhand.models.heads import last_layer, replace_head
+from evenhand.models.transform import InputTransform
 from evenhand.runs.checksums import check, replacing_checked
 from evenhand.runs.config import Config
 from evenhand.runs.content import check_history
+from evenhand.training.backbones import find_backbone
 
 LARGEST_SIZE = 4096
 """Pixels, as in the config."""
+HEAD_ONLY = "network.head."
+"""How the names of weights begin where a last layer is trained on features."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +45,35 @@ class Card:
     stretch: bool = False
     head: str = "linear"
     """The last layer, as `replace_head` reads it."""
+    interpolation: Interpolation = "bilinear"
+    """The filter of the resize."""
+    backbone: dict[str, str] | None = None
+    """`sha256` and `source` of a frozen body, which is kept elsewhere; None: all weights are in the file."""
 
-    def build(self) -> Classifier:
-        """Return the network, without its weights."""
+    def transform(self) -> InputTransform:
+        """Return what images are put through."""
+        seen = self.preprocessing
+        return InputTransform(
+            resize_size=self.image_size,
+            crop_size=seen.crop_size,
+            resize_rule="stretch" if self.stretch else "shorter",
+            interpolation=self.interpolation,
+            mean=seen.mean,
+            std=seen.std,
+        )
+
+    def build(self, near: Path | None = None) -> Classifier:
+        """Return the network, without its weights; of a frozen body with them, which may lie near a run."""
+        pretrained: bool | Path = False
+        if self.backbone is not None:
+            pretrained = find_backbone(self.model, **self.backbone, near=near) or True
         model = build_model(
             self.model,
             num_classes=len(self.class_names),
             channels=self.channels,
             image_size=self.preprocessing.crop_size,
             stem="auto" if self.model.startswith("timm:") else self.stem,  # type: ignore[arg-type]
+            pretrained=pretrained,
         )
         return replace_head(model, self.head)
 
@@ -107,12 +132,27 @@ def _read_card(text: str) -> Card:
     return card
 
 
+def read_card(path: Path) -> Card | None:
+    """Return the card of a file of weights; None: it has none, because no run has made it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            if "evenhand" not in (file.metadata() or {}):
+                return None
+    except (SafetensorError, OSError):
+        return None
+    return load_weights(path)[1]
+
+
 def load_classifier(path: Path) -> tuple[Classifier, Card]:
     """Build the network that a file of weights belongs to and fill it."""
     tensors, card = load_weights(path)
-    model = card.build()
+    model = card.build(near=path.parent.parent)
     try:
-        model.load_state_dict(tensors)
+        if card.backbone is None:
+            model.load_state_dict(tensors)
+        else:  # the file holds the last layer alone
+            own = {key.removeprefix(HEAD_ONLY): value for key, value in tensors.items()}
+            model.get_submodule(last_layer(model)).load_state_dict(own)
     except RuntimeError as error:
         raise EvenhandError(f"The weights in {path} do not fit {card.model}: {reason(error)}.") from error
     return model, card

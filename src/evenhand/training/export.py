@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.extras import how_to_install
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
+from evenhand.data.decode import with_channels
 from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.runs.folder import Run
-from evenhand.training.inference import TrainedModel, load, with_channels
+from evenhand.training.inference import TrainedModel, load
 
 MOST_DIFFERENT = 1e-3
 """Logits of torch and of ONNX may differ by this much."""
@@ -52,8 +52,10 @@ def export_onnx(run: Path | str, path: Path | str) -> Check:
 
     The graph takes `images`, float32 (N, C, S, S) with any N, normalised: pixels / 255, less the mean, over the
     deviation of each channel. It returns `logits`, float32 (N, K). What is needed to make such images and to read the
-    answer stands in the file's metadata as JSON: `class_names`, `channels`, `image_size` (to which the shorter side is
-    brought), `stretch` (both sides are), `crop_size` (S, cut from the centre), `mean` and `std`.
+    answer stands in the file's metadata as JSON: `class_names`, `channels`, `image_size` and the `resize_rule`
+    (`shorter`: the shorter side is brought to this length and the other in proportion, rounded down; `stretch`: both
+    are, which `stretch` says too), the `interpolation` (antialiased), `crop_size` (S) and `crop` (`center`, odd rests
+    rounded down), `mean` and `std`. A frozen body and the last layer that was trained on it are one graph.
 
     Args:
         run: a run, or a file of weights.
@@ -90,7 +92,7 @@ def _required(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise EvenhandError(f"ONNX needs the package {name}: {how_to_install('onnx')}.") from error
+        raise EvenhandError(f"ONNX needs the package {name}: pip install 'evenhand[onnx]'.") from error
 
 
 def _export(model: TrainedModel, path: Path) -> None:
@@ -102,7 +104,7 @@ def _export(model: TrainedModel, path: Path) -> None:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                _adjusted(model).to(memory_format=torch.contiguous_format),
+                model.network.to(memory_format=torch.contiguous_format),
                 (example,),
                 str(path),
                 input_names=["images"],
@@ -117,29 +119,16 @@ def _export(model: TrainedModel, path: Path) -> None:
         raise EvenhandError(f"torch cannot export {card.model} to ONNX: {reason}.") from error
 
 
-class _Adjusted(nn.Module):
-    """A network, with the adjustment of its run added to its logits."""
-
-    def __init__(self, network: nn.Module, adjustment: Tensor) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("adjustment", adjustment)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return torch.add(self.network(images), self.get_buffer("adjustment"))
-
-
-def _adjusted(model: TrainedModel) -> nn.Module:
-    return model.network if model.adjustment is None else _Adjusted(model.network, model.adjustment).eval()
-
-
 def _metadata(model: TrainedModel) -> dict[str, str]:
     card = model.card
     content = {
         "class_names": card.class_names,
         "channels": card.channels,
         "image_size": card.image_size,
+        "resize_rule": "stretch" if card.stretch else "shorter",
         "stretch": card.stretch,
+        "interpolation": card.interpolation,
+        "crop": "center",
         "crop_size": card.preprocessing.crop_size,
         "mean": card.preprocessing.mean,
         "std": card.preprocessing.std,
@@ -155,7 +144,7 @@ def _compare(
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-    expected = _adjusted(model)(images).numpy()
+    expected = model.network(images).numpy()
     parts = np.array_split(images.numpy(), [1])  # of one image and of many: the batch is dynamic
     answers = np.concatenate([session.run(["logits"], {"images": part})[0] for part in parts if len(part)])
     different = np.abs(answers - expected).max(1)
@@ -177,7 +166,7 @@ def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | N
         pixels = table.pixels
         if isinstance(pixels, FilePixels):
             pixels = FilePixels(pixels.root, pixels.paths, pixels.boxes, model.card.stretch)
-        reader = RowReader(pixels, model.card.image_size, model.card.channels)
+        reader = RowReader(pixels, model.card.image_size, model.card.channels, model.card.interpolation)
         found = [model.cut(with_channels(reader(int(row)), model.card.channels)) for row in rows]
         return _tensor(found), [table.class_names[k] for k in table.labels[rows]], True
     size, channels = model.card.preprocessing.crop_size, model.card.channels

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
-from evenhand.data.decode import BadImage, require_file
+from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
 from evenhand.data.reading import RowReader, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
@@ -125,7 +125,7 @@ class _Extraction:
         self.backbone = backbone.to(device).to(memory_format=torch.channels_last)
         transform = backbone.transform
         stretch = transform.resize_rule == "stretch"
-        self.reader = RowReader(pixels, transform.resize_size, 3, transform.interpolation, stretch)
+        self.reader = RowReader(pixels, transform.resize_size, len(transform.mean), transform.interpolation, stretch)
         self.crop = transform.crop_size
         self.preprocessing = Preprocessing(crop_size=self.crop, mean=transform.mean, std=transform.std)
 
@@ -182,8 +182,7 @@ class _Extraction:
         image = self.reader(row, content)
         top, left = (image.shape[0] - self.crop) // 2, (image.shape[1] - self.crop) // 2
         image = image[top : top + self.crop, left : left + self.crop]
-        if image.shape[2] == 1:
-            image = image.repeat(3, axis=2)
+        image = with_channels(image, len(self.preprocessing.mean))
         return image[:, ::-1] if self.mirror else image
 
     @torch.inference_mode()

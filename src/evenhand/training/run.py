@@ -26,7 +26,8 @@ from evenhand.models.build import known_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import Adjusted, beside, describe_fitted
+from evenhand.training.adjusting import describe_adjustment
+from evenhand.training.backbones import keep_backbone, weights_told
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.objectives import needs_validation
 from evenhand.training.setup import Prepared, prepare
@@ -121,7 +122,9 @@ def split_ids(prepared: Prepared) -> SplitIds:
 
 def _finish(run: Run, trainer: Trainer, start: int, callback: Callback) -> Run:
     if trainer.fabric.is_global_zero and not start:  # a run that was killed early may lack these
-        run.write_environment(_environment(trainer.fabric, trainer.config))
+        if trainer.prepared.backbone is not None:
+            keep_backbone(trainer.prepared.backbone)
+        run.write_environment(_environment(trainer))
         run.write_splits(split_ids(trainer.prepared))
     trainer.fabric.barrier()
     trainer.train(start, callback)
@@ -144,9 +147,8 @@ def judge(run: Run, trainer: Trainer) -> None:
     if fabric.is_global_zero:
         fitted, adjusted = trainer.objective.fit_after(validation), {}
         if fitted is not None:
+            adjusted = describe_adjustment(fitted, predictions)
             predictions = replace(predictions, adjustment=fitted.values)
-            adjusted = beside(Adjusted(predictions, describe_fitted(fitted)))
-            run.write_adjustment(adjusted["adjustment"])
         if validation is not None:
             run.write_validation_predictions(validation)
         run.write_predictions(predictions)
@@ -250,7 +252,8 @@ def _has_bfloat16_units() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def _environment(fabric: Fabric, config: Config) -> dict[str, Any]:
+def _environment(trainer: Trainer) -> dict[str, Any]:
+    fabric, pretrained = trainer.fabric, trainer.prepared.pretrained
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),
@@ -264,7 +267,8 @@ def _environment(fabric: Fabric, config: Config) -> dict[str, Any]:
         "device": str(fabric.device),
         "devices": fabric.world_size,
         "precision": fabric._precision.precision,
-        "seed": config.seed,
+        "seed": trainer.config.seed,
+        **({} if pretrained is None else {"weights": weights_told(pretrained.weights)}),
     }
 
 

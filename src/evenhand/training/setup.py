@@ -4,19 +4,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Batches, Preprocessing, make_preprocessing, what_mirrors_do
-from evenhand.data.images import Images, open_images
+from evenhand.data.decode import Interpolation
+from evenhand.data.images import FeatureImages, Images, open_images
 from evenhand.data.imbalance import Imbalance
+from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.splits import Splits, drop_small_classes, make_splits
-from evenhand.data.table import SampleTable, Split
+from evenhand.data.table import FilePixels, SampleTable, Split
+from evenhand.models.backbone import Backbone
+from evenhand.models.transform import InputTransform
 from evenhand.runs.config import Config
-
-PRETRAINED_SIZE = 224
-"""What ImageNet networks were trained on."""
+from evenhand.training.features import extract_features
+from evenhand.training.pretrained import Pretrained, find_pretrained
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,12 @@ class Prepared:
     preprocessing: Preprocessing
     notes: tuple[str, ...] = ()
     """What a reader of the results should know."""
+    pretrained: Pretrained | None = None
+    """Weights to begin with; None: fresh ones."""
+    backbone: Backbone | None = None
+    """The frozen network whose features are trained on; None: all of the network is trained, on images."""
+    interpolation: Interpolation = "bilinear"
+    """The filter with which images were resized."""
 
     def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
         """Serve the images of one split; the options are those of `Batches`."""
@@ -49,9 +59,24 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     With `select: last` nothing is validated, so no validation set is cut: all training images are trained on.
     """
     data = config.data
+    # First of all: weights that are missing are told before any image is read.
+    pretrained = find_pretrained(config)
     table = load_source(data.source, data_root=data.root, allow_outside=data.allow_outside)
-    image_size = data.image_size or (PRETRAINED_SIZE if config.model.pretrained else None)
-    images = open_images(table, image_size=image_size, skip_bad=data.skip_bad, progress=progress)
+    transform = None if pretrained is None else _at_size(pretrained.transform, data.image_size)
+    if transform is not None and transform.resize_rule == "stretch" and isinstance(table.pixels, FilePixels):
+        table = replace(table, pixels=replace(table.pixels, stretch=True))
+    backbone = None
+    if pretrained is not None and transform is not None and pretrained.frozen:
+        backbone = pretrained.backbone(transform)
+        images: Images = open_features(table, backbone, config, progress=progress)
+    else:
+        images = open_images(
+            table,
+            image_size=data.image_size if transform is None else transform.resize_size,
+            interpolation="bilinear" if transform is None else transform.interpolation,
+            skip_bad=data.skip_bad,
+            progress=progress,
+        )
     rows = images.readable()
     if images.bad:
         table = table.take(rows, note=f"Left out as unreadable: {len(images.bad)} of {len(table)} images.")
@@ -62,11 +87,66 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     if config.select != "last" and len(splits.val) == 0:
         why = "data.val_fraction is 0" if data.val_fraction == 0 else "no class has 5 training images"
         raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
+    if transform is None:
+        flip, padding = config.augmentation.flip, config.augmentation.padding
+        preprocessing = make_preprocessing(table, images, rows[splits.train], flip=flip, padding=padding)
+    else:
+        preprocessing = _preprocessing(transform, config, table, images)
+    mirrored = what_mirrors_do(table, config.augmentation.flip)
+    if isinstance(images, FeatureImages) and images.features.shape[1] == 1:
+        mirrored = ""
+    return Prepared(
+        table,
+        images,
+        rows,
+        splits,
+        preprocessing,
+        (*table.notes, *splits.notes, *([mirrored] if mirrored else [])),
+        pretrained,
+        backbone,
+        "bilinear" if transform is None else transform.interpolation,
+    )
+
+
+def open_features(table: SampleTable, backbone: Backbone, config: Config, *, progress: bool = True) -> FeatureImages:
+    """Compute the features of a source, or read them from disk; with a mirrored view where flips are asked for."""
+    transform, pixels = backbone.transform, table.pixels
+    found = extract_features(
+        pixels,
+        backbone,
+        mirrored=bool(config.augmentation.flip),
+        skip_bad=config.data.skip_bad,
+        progress=progress,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    channels = len(transform.mean)
+    reader = RowReader(
+        pixels, transform.resize_size, channels, transform.interpolation, transform.resize_rule == "stretch"
+    )
+    sizes = np.full((len(pixels), 2), transform.resize_size, np.int64)
+    features = torch.from_numpy(found.values)
+    return FeatureImages(transform.resize_size, channels, sizes, found.bad, features, reader)
+
+
+def _at_size(transform: InputTransform, image_size: int | None) -> InputTransform:
+    return transform if image_size is None else transform.at(image_size)
+
+
+def _preprocessing(transform: InputTransform, config: Config, table: SampleTable, images: Images) -> Preprocessing:
+    """Return how a pretrained network sees images: as its weights expect it."""
+    mean, std = transform.mean, transform.std
+    if images.channels != len(mean):  # grey images: the network's first layer is summed over the channels
+        mean, std = (float(np.mean(mean)),) * images.channels, (float(np.mean(std)),) * images.channels
     flip, padding = config.augmentation.flip, config.augmentation.padding
-    preprocessing = make_preprocessing(table, images, rows[splits.train], flip=flip, padding=padding)
-    mirrored = what_mirrors_do(table, flip)
-    notes = (*table.notes, *splits.notes, *([mirrored] if mirrored else []))
-    return Prepared(table, images, rows, splits, preprocessing, notes)
+    if isinstance(images, FeatureImages):
+        flip, padding = images.features.shape[1] > 1, 0
+    return Preprocessing(
+        crop_size=transform.crop_size,
+        mean=mean,
+        std=std,
+        padding=min(4, -(-transform.crop_size // 8)) if padding is None else padding,
+        flip=table.info.flip if flip is None else flip,
+    )
 
 
 def split(config: Config, table: SampleTable) -> Splits:

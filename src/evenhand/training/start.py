@@ -11,7 +11,8 @@ from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import load_weights
+from evenhand.training.backbones import find_backbone
+from evenhand.training.checkpoint import HEAD_ONLY, Card, load_weights
 from evenhand.training.inference import selected_weights
 from evenhand.training.objectives import stage_of
 
@@ -94,6 +95,24 @@ def foreign_weights(config: Config) -> Path | None:
     return path
 
 
+def body_weights(config: Config) -> Path | bool:
+    """Return what the body of a network is built with: a file, the official weights, or neither."""
+    foreign = foreign_weights(config)
+    if foreign is not None:
+        return foreign
+    card = None if config.start.weights is None else load_weights(selected_weights(config.start.weights))[1]
+    if card is not None and card.backbone is not None:  # that run has trained a last layer on a frozen body
+        near = selected_weights(str(config.start.weights)).parent.parent
+        return find_backbone(card.model, **card.backbone, near=near) or True
+    return config.model.pretrained and config.start.weights is None
+
+
+def require_network(weights: str, card: Card, name: str) -> None:
+    """Refuse the weights of another network."""
+    if card.model != name:
+        raise EvenhandError(f"{weights} is a {card.model}, but this run trains a {name}; set model.name.")
+
+
 def load_start(network: Classifier, config: Config, class_names: tuple[str, ...]) -> None:
     """Fill a network with the weights that evenhand kept of another run."""
     weights, load = config.start.weights, config.start.load
@@ -101,20 +120,22 @@ def load_start(network: Classifier, config: Config, class_names: tuple[str, ...]
         return
     path = selected_weights(weights)
     tensors, card = load_weights(path)
-    if card.model != network.name:
-        raise EvenhandError(f"{weights} is a {card.model}, but this run trains a {network.name}; set model.name.")
+    require_network(weights, card, network.name)
     if load == "all" and card.class_names != class_names:
         raise EvenhandError(
             f"{weights} knows other classes ({some(card.class_names)}) than these data ({some(class_names)}); set "
             "start.load=body."
         )
     last = f"{last_layer(network)}."
+    tensors = {key.replace(HEAD_ONLY, last, 1) if card.backbone else key: value for key, value in tensors.items()}
     wanted = {key: value for key, value in tensors.items() if load == "all" or not key.startswith(last)}
     try:
         missing, unknown = network.load_state_dict(wanted, strict=False)
     except RuntimeError as error:
         raise EvenhandError(f"The weights of {weights} do not fit: {_short(error)}; try start.load=body.") from error
     fresh = {f"{last}scale"} if load == "all" else {key for key in missing if key.startswith(last)}
+    if card.backbone is not None:  # the body is in place already
+        missing = [key for key in missing if key.startswith(last)]
     if unknown or set(missing) - fresh:
         wrong = sorted(unknown or set(missing) - fresh)
         raise EvenhandError(f"The weights of {weights} do not fit ({some(wrong, 2)}); try start.load=body.")

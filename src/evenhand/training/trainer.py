@@ -25,10 +25,12 @@ from evenhand.models.heads import replace_head
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
+from evenhand.training.backbones import weights_told
 from evenhand.training.checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
 from evenhand.training.objectives import Objective, build_objective
+from evenhand.training.pretrained import head_alone, parameter_groups
 from evenhand.training.setup import Prepared
-from evenhand.training.start import foreign_weights, freeze_body, keep_body, load_start
+from evenhand.training.start import body_weights, freeze_body, keep_body, load_start
 from evenhand.training.tensorboard import Board
 
 CHECK_EVERY = 50
@@ -82,15 +84,7 @@ class Trainer:
             raise EvenhandError(f"{config.objective} cannot be trained on several devices; use --devices 1.")
         with torch.random.fork_rng():
             torch.manual_seed(_seed(config.seed, "initialisation"))
-            network = build_model(
-                config.model.name,
-                num_classes=num_classes,
-                channels=prepared.images.channels,
-                image_size=prepared.preprocessing.crop_size,
-                stem=config.model.stem,
-                pretrained=foreign_weights(config) or config.model.pretrained,
-            )
-            replace_head(network, self.objective.head)
+            network = self._build()
         load_start(network, config, prepared.table.class_names)
         if config.start.train == "head":
             freeze_body(network)
@@ -103,15 +97,35 @@ class Trainer:
             preprocessing=prepared.preprocessing,
             stretch=isinstance(prepared.table.pixels, FilePixels) and prepared.table.pixels.stretch,
             head=self.objective.head,
+            interpolation=prepared.interpolation,
+            backbone=None if prepared.backbone is None else weights_told(prepared.backbone.weights),
         )
         torch.manual_seed(_seed(config.seed, "dropout"))
         network = network.to(memory_format=torch.channels_last)
+        settings = config.optimizer.model_dump(exclude={"layer_decay"})
         optimizers = [
-            SGD([weight for weight in network.parameters() if weight.requires_grad], **config.optimizer.model_dump())
+            SGD(parameter_groups(network, config.optimizer.layer_decay), **settings)
             for _ in range(self.objective.num_optimizers)
         ]
         module: Any = torch.compile(network) if config.compute.compile else network
         self.model, *self.optimizers = self.fabric.setup(module, *optimizers)
+
+    def _build(self) -> Classifier:
+        config, prepared = self.config, self.prepared
+        num_classes = prepared.table.num_classes
+        if prepared.backbone is not None:
+            self.objective.require_features()
+            network = head_alone(prepared.backbone, num_classes)
+        else:
+            network = build_model(
+                config.model.name,
+                num_classes=num_classes,
+                channels=prepared.images.channels,
+                image_size=prepared.preprocessing.crop_size,
+                stem=config.model.stem,
+                pretrained=body_weights(config),
+            )
+        return replace_head(network, self.objective.head)
 
     def resume(self) -> int:
         """Take up the state on disk; return how many epochs are done."""
@@ -141,7 +155,7 @@ class Trainer:
             seconds = time.perf_counter() - began
             row: EpochRow = {
                 "epoch": epoch + 1,
-                "lr": self.optimizers[0].param_groups[0]["lr"],
+                "lr": self.optimizers[0].param_groups[-1]["lr"],  # of the last layer
                 "train_loss": loss,
                 "seconds": seconds,
                 "images_per_second": len(train.rows) / seconds,
@@ -159,7 +173,8 @@ class Trainer:
 
     def told(self) -> list[dict[str, Any]]:
         """Say what each part of the objective does to the classes of each shot group."""
-        return self.objective.told(shot_groups(self.prepared.splits.counts))
+        groups = shot_groups(self.prepared.splits.counts)
+        return self.objective.told({"many": groups.many, "medium": groups.medium, "few": groups.few})
 
     def serving(self) -> dict[str, Any]:
         """Return how batches are served to this process."""
@@ -183,10 +198,10 @@ class Trainer:
             lr = config.schedule.lr(config.optimizer.lr, step, total, config.epochs)
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = lr
+                    group["lr"] = lr * group["rate"]
             rank = self.fabric.global_rank
             images, target = self.objective.transform(images, labels, config.seed, epoch, number, rank)
-            images = images.contiguous(memory_format=torch.channels_last)
+            images = _channels_last(images)
             # Gradients are averaged over processes, so a process counts by its share of the batch.
             share = len(labels) * self.fabric.world_size / size
 
@@ -240,7 +255,7 @@ class Trainer:
             (empty.view(0, self.prepared.table.num_classes), empty.long(), empty.half().view(0, network.num_features))
         ]
         for images, labels, _ in batches.test():
-            images = images.contiguous(memory_format=torch.channels_last)
+            images = _channels_last(images)
             with self.fabric.autocast():
                 logits, features = network(images, with_features=True)
             parts.append((logits.float(), labels, features.half()))
@@ -302,6 +317,11 @@ class Trainer:
     def _cuda_rng(self) -> dict[str, Tensor]:
         device = self.fabric.device
         return {"cuda_rng": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+
+
+def _channels_last(batch: Tensor) -> Tensor:
+    """Lay images out as the network likes them; features have no channels."""
+    return batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch
 
 
 def bare(model: nn.Module) -> Classifier:

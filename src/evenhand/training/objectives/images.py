@@ -15,6 +15,7 @@ class Mixup(ImagesPart):
     """Mixup: every image is blended with another of its batch, and the targets alike."""
 
     name = "mixup"
+    takes_features = True
     alpha: float = Field(0.2, gt=0, description="of the Beta distribution of the blend; 1 is uniform")
 
     def transform(

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
+from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.shots import ShotGroups
 from evenhand.training.objectives.after import Fitted, PostHoc
 from evenhand.training.objectives.images import one_hot
 from evenhand.training.objectives.part import (
@@ -78,6 +78,14 @@ class Objective:
     def many_devices(self) -> bool:
         """Whether gradients can be averaged over devices in the usual way."""
         return self._step.many_devices
+
+    def require_features(self) -> None:
+        """Refuse what needs pixels, where a last layer is trained on features."""
+        if self._images is not None and not self._images.takes_features:
+            raise EvenhandError(
+                f"{self._images.name} changes pixels, but with --train head there are only features; use mixup, or "
+                "--train all."
+            )
 
     def order(self, labels: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64] | None:
         """Return which rows an epoch shows, as positions in the labels of all rows; None: each once, shuffled.
@@ -146,8 +154,8 @@ class Objective:
         after = self._find(PostHoc)
         return None if after is None else after.fit(self.known, validation)
 
-    def told(self, groups: ShotGroups) -> list[dict[str, Any]]:
-        """Say of each part what it does, for a summary: in words, and as a mean over the classes of each group."""
+    def told(self, groups: dict[str, Sequence[int]]) -> list[dict[str, Any]]:
+        """Say of each part what it does, for `summary.json`: in words, and as a mean over the classes of each group."""
         lines = []
         for part in self.parts:
             told = part.told(self.known)
@@ -155,8 +163,7 @@ class Objective:
                 continue
             line: dict[str, Any] = {"part": part.spec(), "what": told.what}
             if told.values is not None:
-                named = {name: list(getattr(groups, name)) for name in ("many", "medium", "few")}
-                line |= {name: float(told.values[classes].mean()) for name, classes in named.items() if classes}
+                line |= {name: float(told.values[list(ks)].mean()) for name, ks in groups.items() if len(ks)}
             lines.append(line)
         return lines
 

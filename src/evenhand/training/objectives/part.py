@@ -209,6 +209,8 @@ class ImagesPart(Part):
     """A change of the images of a batch, and of their targets with them."""
 
     kind = "images"
+    takes_features: ClassVar[bool] = False
+    """Whether features (N, F) can be changed like images."""
 
     def transform(
         self, images: Tensor, target: Tensor, known: Known, random: np.random.Generator
