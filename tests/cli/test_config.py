@@ -14,7 +14,7 @@ Patch = pytest.MonkeyPatch
 def test_recipes_are_listed_with_what_they_are_for(capsys: Capture, monkeypatch: Patch) -> None:
     code, out, _ = evenhand(capsys, monkeypatch, "config", "show")
     assert code == 0
-    lines = out.splitlines()
+    lines = [line.strip() for line in out.splitlines()[1 : 1 + len(RECIPES)]]
     assert [line.split()[0] for line in lines] == list(RECIPES)
     assert "without a GPU" in lines[0]
     assert "#" not in out

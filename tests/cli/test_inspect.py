@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from evenhand.cli import main
+from tests.trained import assert_one_sentence
 
 
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: str) -> tuple[int, str, str]:
@@ -131,11 +132,7 @@ def test_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 def test_mistakes_are_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: list[str], words: str
 ) -> None:
-    code, out, err = run(capsys, monkeypatch, "inspect", *args)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert err.startswith("evenhand: ")
-    assert err.count("\n") == 1
+    assert_one_sentence(run(capsys, monkeypatch, "inspect", *args), words)
 
 
 def test_help_and_version_are_quick_and_import_no_torch() -> None:

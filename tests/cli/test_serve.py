@@ -25,7 +25,9 @@ def test_without_the_extra(capsys: Capture, monkeypatch: Patch, tmp_path: Path, 
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, lacking, None)  # the import of None fails as that of a missing module does
     monkeypatch.delattr(report, "serving", raising=False)
-    assert_one_sentence(evenhand(capsys, monkeypatch, "serve", tmp_path), "pip install 'evenhand[serve]'")
+    assert_one_sentence(
+        evenhand(capsys, monkeypatch, "serve", tmp_path), "pip install 'starlette>=0.40' 'uvicorn>=0.30'"
+    )
 
 
 def test_mistakes_are_one_sentence(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:

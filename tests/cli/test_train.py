@@ -110,7 +110,7 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
     [
         (["--model", "resnet9"], "'resnet9'"),
         (["--objective", "ccee"], "There is no objective 'ccee'; did you mean cce?"),
-        (["--objective", "cce:gamma=big"], "The gamma of cce must be a number, got 'big'."),
+        (["--objective", "cce:gamma=big"], "The gamma of cce must be a number or released, got 'big'."),
         (["--recipe", "papr"], "There is no recipe 'papr'; there are small, paper, road-marking."),
         (["--set", "optimizer.lrr=0.1"], "Unknown setting 'optimizer.lrr'; the nearest known one is 'optimizer.lr'."),
         (["--set", "lr"], "A setting is KEY=VALUE, such as optimizer.lr=0.05, got 'lr'."),
@@ -121,7 +121,7 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
         (["--devices", "some"], "compute.devices cannot be 'some': "),
         (["--stem", "big"], "model.stem cannot be 'big': "),
         (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml: No such file or directory."),
-        (["--resume", "nowhere"], "nowhere is no run: it has no config.yaml."),
+        (["--resume", "nowhere"], "nowhere is no run: there is no such folder."),
         (["digits", "--resume", "nowhere"], "--resume takes everything from nowhere; give no source"),
         (["--resume", "nowhere", "--epochs", "5"], "--resume takes everything from nowhere; give no source"),
         (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes everything from nowhere; give no source"),

@@ -3,10 +3,10 @@
 import pytest
 
 from evenhand.losses import set_backend
-from evenhand.losses.kernels.backend import why_not
+from evenhand.losses.kernels.backend import interpreting, why_not
 
 NUMERIC = ("bad_input", "composed", "gradients", "memory", "numerics", "parity", "values")
-BACKENDS = [name for name in ("eager", "native") if not why_not(name)]
+BACKENDS = ["triton"] if interpreting() else [name for name in ("eager", "native") if not why_not(name)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

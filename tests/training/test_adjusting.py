@@ -1,20 +1,30 @@
 """What is done to logits after training: kept beside the unadjusted result, from raw logits, never twice."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score
 
 from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.data.table import ArrayPixels
 from evenhand.metrics.predictions import load_predictions
 from evenhand.metrics.priors import TAUS, best_tau
 from evenhand.metrics.summary import summarise
 from evenhand.runs.folder import Run
+from evenhand.training.after import Wish, evaluate_adjusted
+from evenhand.training.evaluation import evaluate_run, keep_missing
+from evenhand.training.export import export_onnx
+from evenhand.training.inference import load
 from evenhand.training.run import train_run
 from tests.training.runs import tiny
 
@@ -76,6 +86,105 @@ def test_without_validation_auto_is_refused_before_data_are_read(tmp_path: Path)
         train_run(tiny(objective="ce+post-hoc", select="last", data__source="nowhere"), tmp_path / "run")
 
 
+# After a run is finished
+
+
+@pytest.fixture
+def plain(runs: tuple[Run, Run, Run], tmp_path: Path) -> Run:
+    """A copy of a plain run, to be adjusted."""
+    return Run(Path(shutil.copytree(runs[0].path, tmp_path / "copy")))
+
+
+def test_evaluate_keeps_an_adjustment_beside_the_unadjusted_result(runs: tuple[Run, Run, Run], plain: Run) -> None:
+    before = {path.name: path.read_bytes() for path in plain.path.rglob("*") if path.is_file()}
+    once, twice = (evaluate_adjusted(plain.path, Wish(adjust="1")) for _ in range(2))
+    assert once.summary == twice.summary  # from the raw logits each time
+    assert once.summary["balanced_accuracy"] == runs[1].summary.balanced_accuracy
+    assert once.summary["unadjusted"]["balanced_accuracy"] == plain.summary.balanced_accuracy
+    after = {path.name: path.read_bytes() for path in plain.path.rglob("*") if path.is_file()}
+    assert {name for name in after if after[name] != before.get(name)} == {"adjustment.json"}
+    assert evaluate_run(plain.path).summary["balanced_accuracy"] == plain.summary.balanced_accuracy
+    auto = evaluate_adjusted(plain.path, Wish(adjust="auto")).summary
+    assert auto["adjustment"] == runs[2].summary.model_dump(mode="json")["adjustment"]
+
+
+@pytest.mark.parametrize("wish", [Wish(adjust="1.5"), Wish(prior="balanced"), Wish(normalise="1")], ids=str)
+def test_those_who_use_the_model_get_the_adjustment(plain: Run, wish: Wish) -> None:
+    judged = evaluate_adjusted(plain.path, wish).predictions
+    table = load_source("digits")
+    place = {name: row for row, name in enumerate(table.ids.tolist())}
+    assert isinstance(table.pixels, ArrayPixels)
+    images = table.pixels.images[[place[name] for name in judged.ids]]
+    np.testing.assert_allclose(load(plain.path).predict(images), np.exp(judged.log_probabilities()), atol=1e-5)
+    raw = load(plain.best_weights).predict(images)
+    np.testing.assert_allclose(raw, np.exp(plain.predictions.log_probabilities()), atol=1e-5)
+    assert np.abs(raw - np.exp(judged.log_probabilities())).max() > 0.01
+
+
+def test_export_has_the_adjustment_in_its_graph(plain: Run, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    evaluate_adjusted(plain.path, Wish(adjust="1"))
+    export_onnx(plain.path, tmp_path / "model.onnx")
+    model = load(plain.path)
+    images = np.random.default_rng(0).standard_normal((3, 1, 8, 8)).astype(np.float32)
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(["logits"], {"images": images})
+    with torch.no_grad():
+        expected = model.probabilities(model.network(torch.from_numpy(images)))
+    np.testing.assert_allclose(torch.from_numpy(logits).softmax(1).numpy(), expected, atol=1e-4)
+
+
+def test_a_prior_makes_probabilities_right_for_other_shares(plain: Run, tmp_path: Path) -> None:
+    """By Bayes' rule, from the probabilities that hold for the shares of the images trained on."""
+    names = plain.predictions.class_names
+    new = np.arange(1.0, 11.0)
+    (tmp_path / "shares.json").write_text(json.dumps(dict(zip(names, new.tolist(), strict=True))))
+    judged = evaluate_adjusted(plain.path, Wish(prior=str(tmp_path / "shares.json"))).predictions
+    counts = judged.fitted_counts
+    assert counts is not None
+    expected = np.exp(plain.predictions.log_probabilities()) * new / counts
+    np.testing.assert_allclose(
+        np.exp(judged.log_probabilities()), expected / expected.sum(1, keepdims=True), rtol=1e-6, atol=1e-12
+    )
+    same = evaluate_adjusted(plain.path, Wish(prior="train")).predictions
+    np.testing.assert_allclose(same.log_probabilities(), plain.predictions.log_probabilities(), atol=1e-9)
+
+
+def test_tau_normalised_weights(plain: Run) -> None:
+    judged = evaluate_adjusted(plain.path, Wish(normalise="0.5"))
+    features = plain.features
+    rows = [int(np.flatnonzero(judged.predictions.ids == name)[0]) for name in features.ids]
+    weights = load_file(plain.best_weights)["network.head.weight"].astype(np.float64)
+    evened = weights / np.linalg.norm(weights, axis=1, keepdims=True) ** 0.5
+    expected = features.features.astype(np.float64) @ evened.T
+    np.testing.assert_allclose(judged.predictions.logits[rows], expected, atol=0.05)  # features are kept in float16
+    auto = evaluate_adjusted(plain.path, Wish(normalise="auto")).summary["adjustment"]
+    assert auto["chosen"] == "validation"
+
+
+def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> None:
+    balanced = train_run(tiny(objective="balanced-softmax", epochs=1), tmp_path / "balanced")
+    smoothed = train_run(tiny(objective="label-smoothing", epochs=1, select="last"), tmp_path / "smoothed")
+    (tmp_path / "some.csv").write_text("0,1\n1,2\n")
+    cases = {
+        "makes up for the class counts already": (balanced, {"adjust": "1"}),
+        "an adjustment would do so twice": (balanced, {"normalise": "1"}),
+        "hold for no known class shares": (smoothed, {"prior": "balanced"}),
+        "There are no validation images to choose tau by": (smoothed, {"adjust": "auto"}),
+        "--adjust takes auto or a number from 0 to 10, got 'much'.": (plain, {"adjust": "much"}),
+        "--adjust and --prior both change the logits": (plain, {"adjust": "1", "prior": "train"}),
+        "must give a share for every class of the model; it lacks '2'": (plain, {"prior": str(tmp_path / "some.csv")}),
+        "Cannot read class shares from nowhere.csv": (plain, {"prior": "nowhere.csv"}),
+    }
+    for told, (run, wish) in cases.items():
+        with pytest.raises(EvenhandError) as caught:
+            evaluate_adjusted(run.path, Wish(**wish))
+        assert told in str(caught.value)
+        assert "\n" not in str(caught.value)
+    evaluate_adjusted(balanced.path, Wish(prior="train"))
+
+
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(arrays(np.float64, (30, 3), elements=st.floats(-5, 5)), st.integers(2, 500))
 def test_best_tau_against_scikit_learn(logits: np.ndarray, most: int) -> None:
@@ -87,3 +196,13 @@ def test_best_tau_against_scikit_learn(logits: np.ndarray, most: int) -> None:
     assert all(
         value < max(reached) - 1e-9 for t, value in zip(TAUS, reached, strict=True) if abs(t - 1) < abs(tau - 1) - 1e-6
     )
+
+
+def test_a_lost_summary_is_written_again_with_the_adjustment(runs: tuple[Run, Run, Run], tmp_path: Path) -> None:
+    run = Run(Path(shutil.copytree(runs[2].path, tmp_path / "copy")))
+    names = ("summary.json", "predictions.npz")
+    before = [(run.path / name).read_bytes() for name in names]
+    for name in names:
+        (run.path / name).unlink()
+    keep_missing(run.path, evaluate_run(run.path))
+    assert [(run.path / name).read_bytes() for name in names] == before

@@ -17,6 +17,7 @@ from evenhand.data.batches import Batches, Preprocessing
 from evenhand.data.images import open_images
 from evenhand.data.table import ArrayPixels, SampleTable
 from evenhand.losses.functional import complement_entropy
+from evenhand.metrics.shots import ShotGroups
 from evenhand.training.objectives import build_objective
 from evenhand.training.objectives.images import Remix
 from evenhand.training.objectives.part import Known
@@ -249,7 +250,7 @@ def test_remix_gives_the_target_to_the_rarer_class() -> None:
 
 
 def test_every_part_says_that_it_is_active() -> None:
-    groups = {"many": (0, 1), "medium": (2,), "few": (3,)}
+    groups = ShotGroups(many=(0, 1), medium=(2,), few=(3,), rule="by hand")
     told = build_objective("ldam+drw:by=inverse+mixup", counts=COUNTS, epochs=10).told(groups)
     assert [line["part"] for line in told] == ["ldam", "drw:by=inverse", "mixup"]
     assert told[0]["few"] == pytest.approx(0.5)

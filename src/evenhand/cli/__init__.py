@@ -1,16 +1,19 @@
 """The command line: thin verbs, one small file each. Nothing heavy is imported before a verb runs."""
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+from evenhand.cli.cache import cache
 from evenhand.cli.compare import compare
 from evenhand.cli.config import config
 from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
 from evenhand.cli.inspect import inspect
+from evenhand.cli.output import echo, remark
 from evenhand.cli.predict import predict
 from evenhand.cli.report import report
 from evenhand.cli.reproduce import reproduce
@@ -27,21 +30,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(inspect)
-app.command()(train)
-app.command()(compare)
-app.command()(evaluate)
-app.command()(predict)
-app.command()(export)
-app.command()(report)
-app.command()(reproduce)
-app.command()(serve)
-app.add_typer(config, name="config")
+EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
+    inspect: ("evenhand inspect photos/", "evenhand inspect digits --imbalance exp:20 --figure classes.png"),
+    train: ("evenhand train photos/", "evenhand train cifar10 --imbalance exp:100 --objective balanced-softmax+cce"),
+    compare: ("evenhand compare photos/", "evenhand compare digits --imbalance exp:20 --objectives ce,cce --seeds 3"),
+    evaluate: ("evenhand evaluate runs/photos", "evenhand evaluate runs/photos more-photos/ --json"),
+    predict: ("evenhand predict runs/photos holiday.jpg", "evenhand predict runs/photos inbox/ --out inbox.csv"),
+    export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export best.safetensors --onnx photos.onnx"),
+    report: ("evenhand report runs/photos", "evenhand report runs/a runs/b --out both.html"),
+    reproduce: ("evenhand reproduce", "evenhand reproduce table-cifar10 --dry-run"),
+    serve: ("evenhand serve", "evenhand serve runs/ --port 9000"),
+}
+"""Two of each verb, shown at the end of its help."""
+
+
+def _examples(*commands: str) -> str:
+    lines = "\n".join(f"  {command}" for command in commands)
+    return f"Examples:\n\n\b\n{lines}"
+
+
+for _verb, _commands in EXAMPLES.items():
+    app.command(epilog=_examples(*_commands))(_verb)
+app.add_typer(config, name="config", epilog=_examples("evenhand config show", "evenhand config copy small mine.yaml"))
+app.add_typer(cache, name="cache", epilog=_examples("evenhand cache", "evenhand cache clear pixels"))
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"evenhand {version('evenhand')}")
+        echo(f"evenhand {version('evenhand')}")
         raise typer.Exit
 
 
@@ -59,7 +75,7 @@ def main() -> None:
     try:
         app()
     except EvenhandError as error:
-        typer.echo(f"evenhand: {error}", err=True)
+        remark(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

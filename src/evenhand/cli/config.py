@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.output import echo
+
 config = typer.Typer(
     help="Show the recipes, or copy one to change it.",
     no_args_is_help=True,
@@ -17,15 +19,21 @@ config = typer.Typer(
 def show(
     recipe: Annotated[str | None, typer.Argument(help="small, paper or road-marking; all are listed if none.")] = None,
 ) -> None:
-    """Print a recipe, or list the recipes."""
+    """Print a recipe; without one, list the recipes and explain every setting."""
+    from evenhand.core.text import text_table
     from evenhand.runs.config import RECIPES, read_recipe
+    from evenhand.runs.settings import list_settings
 
     if recipe is not None:
-        typer.echo(read_recipe(recipe).rstrip("\n"))
+        echo(read_recipe(recipe).rstrip("\n"))
         return
-    for name in RECIPES:
-        first = read_recipe(name).splitlines()[0]
-        typer.echo(f"{name:<{max(map(len, RECIPES))}}  {first.lstrip('# ')}")
+    echo("Recipes, for --recipe:")
+    for line in text_table([[name, read_recipe(name).splitlines()[0].lstrip("# ")] for name in RECIPES], left=(0, 1)):
+        echo(f"  {line}")
+    echo("\nSettings, for --set KEY=VALUE or a YAML file; the recipe may have other values than the default:")
+    for each in list_settings():
+        default = {None: "null", True: "true", False: "false", (): "[]"}.get(each.default, each.default)
+        echo(f"  {each.key} = {default}  ({each.allowed})\n      {each.help}")
 
 
 @config.command()
@@ -45,4 +53,4 @@ def copy(
         raise EvenhandError(f"{file} exists and is not overwritten; choose another name.") from error
     except OSError as error:
         raise EvenhandError(f"Cannot write {file}: {error.strerror}; choose another place.") from error
-    typer.echo(f"{file}: change it, then evenhand train SOURCE --config {file}")
+    echo(f"{file}: change it, then evenhand train SOURCE --config {file}")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.output import echo
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run's folder, or a file of weights.")],
@@ -21,7 +23,7 @@ def export(
     worst = max(check.differences, key=lambda name: check.differences[name])
     images = "test images" if check.real else "images of noise (the run's own are not at hand)"
     classes = f"{len(check.differences)} {'class' if len(check.differences) == 1 else 'classes'}"
-    typer.echo(
+    echo(
         f"{onnx}: on {check.images} {images} of {classes}, its logits differ from torch's by at most "
         f"{check.largest:.2g} (class {worst!r})"
     )

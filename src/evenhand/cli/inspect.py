@@ -1,18 +1,17 @@
 """`evenhand inspect`: a look at the data before anything is trained."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from evenhand.cli.output import COLOURS, begin, cell, echo, echo_json, ends_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from evenhand.data.audit import Audit
 
-# So many classes are listed whole; of more, the largest and the smallest.
-MOST_LISTED, ENDS = 40, 12
 BAR = 16
 
 
@@ -38,6 +37,8 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show a data set's classes, sizes, damaged files, duplicates and leaks, and what they mean."""
+    if not as_json:
+        begin(f"looking at {source}")
     from evenhand.data.inspection import inspect_source
 
     result = inspect_source(
@@ -59,17 +60,16 @@ def inspect(
         title = f"{result.source}{variant}: {sum(counts):,} training images, ratio {result.imbalance_ratio:.3g}"
         save_figure(class_distribution(counts, names, groups, title=title), figure)
     if as_json:
-        typer.echo(json.dumps(result.as_dict(), ensure_ascii=False, indent=2))
+        echo_json(result.as_dict(), indent=2)
     else:
         show(result)
         if figure is not None:
-            typer.echo(f"Figure: {figure}")
+            echo(f"Figure: {figure}")
 
 
 def show(result: "Audit") -> None:
     """Print an audit for a person."""
     from rich.console import Console
-    from rich.text import Text
 
     console = Console(highlight=False)
     variant = "" if result.imbalance == "none" else f" with {result.imbalance}"
@@ -78,9 +78,10 @@ def show(result: "Audit") -> None:
         f"{result.source}{variant}: {len(result.classes)} classes, {trained:,} training and "
         f"{sum(row.test for row in result.classes):,} test images, imbalance ratio {result.imbalance_ratio:.3g}"
     )
-    console.print(Text(heading, style="bold"), soft_wrap=True)
+    console.print(cell(heading, "bold"), soft_wrap=True)
     console.print(_class_table(result))
-    console.print(Text(_pixels(result)), soft_wrap=True)
+    console.print()
+    console.print(cell(_pixels(result)), soft_wrap=True)
     for title, lines, style in (
         ("Stands in the way of training", result.problems, "bold red"),
         ("Damaged", _unreadable(result), "red"),
@@ -90,37 +91,33 @@ def show(result: "Audit") -> None:
     ):
         if lines:
             console.print()
-            console.print(Text(title, style="bold"))
+            console.print(cell(title, "bold"))
             for line in lines:
-                console.print(Text(f"  {line}", style=style), soft_wrap=True)
+                console.print(cell(f"  {line}", style), soft_wrap=True)
 
 
 def _class_table(result: "Audit") -> "RenderableType":
     from rich.table import Table
-    from rich.text import Text
 
-    colours = {"many": "blue", "medium": "green", "few": "red"}
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("class", overflow="fold", max_width=40)
     for column in ("training", "share", "", "effective", "val", "test", "shots"):
         table.add_column(column, justify="left" if column in ("", "shots") else "right", no_wrap=True)
     rows = sorted(result.classes, key=lambda row: -row.train)
     most = max(rows[0].train, 1)
-    hidden = len(rows) - 2 * ENDS if len(rows) > MOST_LISTED else 0
-    for position, row in enumerate(rows):
-        if hidden and ENDS <= position < len(rows) - ENDS:
-            if position == ENDS:
-                table.add_row(Text(f"... {hidden} more (--json lists all)", style="dim"))
-            continue
+    first, hidden, last = ends_of(rows)
+    for position, row in enumerate([*first, *last]):
+        if hidden and position == len(first):
+            table.add_row(cell(f"... {hidden} more (--json lists all)", "dim"))
         table.add_row(
-            Text(row.name),
+            cell(row.name),
             f"{row.train:,}",
             f"{row.share:.1%}",
-            Text(_bar(row.train / most), style=colours[row.group]),
+            cell(_bar(row.train / most), COLOURS[row.group]),
             f"{row.effective_number:.0f}",
             f"{row.val:,}",
             f"{row.test:,}",
-            Text(row.group, style=colours[row.group]),
+            cell(row.group, COLOURS[row.group]),
         )
     table.caption = "effective: each further image of a class adds less that is new (Cui et al. 2019, beta 0.999)"
     table.caption_justify = "left"
@@ -138,7 +135,7 @@ def _pixels(result: "Audit") -> str:
     if len(result.sizes) > 3:
         sizes += f" and {len(result.sizes) - 3:,} more sizes"
     modes = ", ".join(f"{mode} ({number:,})" for mode, number in result.modes.items())
-    return f"\nImages: {sizes}; {modes}"
+    return f"Images: {sizes}; {modes}"
 
 
 def _unreadable(result: "Audit") -> list[str]:

@@ -12,6 +12,8 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from evenhand.cli.output import remark
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -31,6 +33,9 @@ def predict(
     ],
     out: Annotated[Path | None, typer.Option(help="Write to this file, whole or not at all; else to stdout.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line instead of CSV.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write names as they are, even where a spreadsheet or a terminal obeys them.")
+    ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the network together.")] = 64,
 ) -> None:
@@ -47,11 +52,11 @@ def predict(
     with _output(out) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
         write: Write | None = None  # no heading before the first answer
         for answer in model.stream(find_images(paths), batch_size, skip_bad=skip_bad):
-            write = write or (_json_writer(target) if as_json else _csv_writer(target, listed))
+            write = write or (_json_writer(target, raw) if as_json else _csv_writer(target, listed, raw))
             for item, row in zip(answer.items, answer.probabilities, strict=True):
                 write(_printable(str(item)), _top(model.class_names, row, listed))
             for item, reason in answer.bad:
-                typer.echo(f"evenhand: left out {_printable(str(item))}: {reason}", err=True)
+                remark(f"left out {_printable(str(item))}: {reason}")
             done, bad = done + len(answer.items), bad + len(answer.bad)
             count(len(answer.items) + len(answer.bad))
         if not done:
@@ -94,19 +99,31 @@ def _top(class_names: tuple[str, ...], row: "NDArray[np.float32]", listed: int) 
     return [(class_names[k], float(f"{row[k]:.6g}")) for k in order]
 
 
-def _csv_writer(target: IO[str], listed: int) -> Write:
+def _csv_writer(target: IO[str], listed: int, raw: bool) -> Write:
+    from evenhand.core.text import plain_cell, visible
+
     rows = csv.writer(target, lineterminator="\n")
     heading = ["file", "class", "probability"]
     for place in range(2, listed + 1):
         heading += [f"class_{place}", f"probability_{place}"]
     rows.writerow(heading)
-    return lambda file, top: rows.writerow([file, *(field for pair in top for field in pair)])
+
+    def write(file: str, top: Top) -> None:
+        cells: list[object] = [file, *(field for pair in top for field in pair)]
+        if target.isatty() and not raw:
+            cells = [visible(each) if isinstance(each, str) else each for each in cells]
+        rows.writerow(cells if raw else map(plain_cell, cells))
+
+    return write
 
 
-def _json_writer(target: IO[str]) -> Write:
+def _json_writer(target: IO[str], raw: bool) -> Write:
+    from evenhand.core.text import json_line
+
     def write(file: str, top: Top) -> None:
         listed = [{"class": name, "probability": probability} for name, probability in top]
-        target.write(json.dumps({"file": file, **listed[0], "top": listed}, ensure_ascii=False) + "\n")
+        row = {"file": file, **listed[0], "top": listed}
+        target.write((json.dumps(row, ensure_ascii=False) if raw else json_line(row)) + "\n")
 
     return write
 

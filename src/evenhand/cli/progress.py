@@ -1,6 +1,5 @@
 """What a training run shows: a bar in a terminal, plain lines in a pipe, JSON lines for machines, or nothing."""
 
-import json
 import os
 import signal
 import sys
@@ -11,10 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from evenhand.cli.output import echo, echo_json, remark
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
@@ -51,7 +50,7 @@ class Shown(Callback):
         if not self.quiet and not self.as_json:
             for line in told:
                 numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]
-                typer.echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
+                echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
 
     def step(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""
@@ -69,10 +68,10 @@ class Shown(Callback):
         self.bar.update(self.task, completed=epoch, state=state)
         if self.as_json:
             clean = {key: value if value == value else None for key, value in row.items()}
-            typer.echo(json.dumps(clean))
+            echo_json(clean)
         elif not self.quiet and self.bar.disable:
             left = (time.perf_counter() - self.began) / (epoch - self.first + 1) * (self.epochs - epoch)
-            typer.echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
+            echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
 
     def stop(self, number: int, _: FrameType | None) -> None:
         """Take a signal, at once: all finished epochs are on disk, and no file is ever half written."""
@@ -96,7 +95,7 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
                 if run.begun
                 else "stopped before training began; nothing is kept"
             )
-            typer.echo(f"evenhand: {then}", err=True)
+            remark(then)
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
         for number, handler in before.items():
@@ -106,22 +105,22 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
 def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bool) -> None:
     """Print the judgement of a run."""
     if as_json:
-        typer.echo(json.dumps(summary, ensure_ascii=True))
+        echo_json(summary)
         return
     ends = summary["balanced_accuracy_interval"]
     interval = "" if ends is None else f" [{ends[0]:.1%}, {ends[1]:.1%}]"
-    typer.echo(
+    echo(
         f"\n{summary['objective']} on {summary['source']}: balanced accuracy {summary['balanced_accuracy']:.1%}"
         f"{interval} on {summary['images']:,} test images, accuracy {summary['accuracy']:.1%}"
     )
     selected = summary["selected"]
     if selected.get("val_balanced_accuracy") is not None:
         reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
-        typer.echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
+        echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
     groups = summary["groups"]
     listed = [f"{name}-shot {groups[name]['recall']:.1%}" for name in ("many", "medium", "few") if groups[name]]
     worst = summary["worst_class"]
-    typer.echo(f"mean recall: {', '.join(listed)}; worst class {worst['name']!r} {worst['recall']:.1%}")
+    echo(f"mean recall: {', '.join(listed)}; worst class {worst['name']!r} {worst['recall']:.1%}")
     for note in summary["notes"]:
-        typer.echo(note)
-    typer.echo(f"run: {path}\nreport: {page}")
+        echo(note)
+    echo(f"run: {path}\nreport: {page}")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.output import echo
+
 
 def report(
     folders: Annotated[
@@ -17,4 +19,4 @@ def report(
     """Write one HTML page that needs no network: the verdict, figures, every class, and the pictures it gets wrong."""
     from evenhand.report.page import write_report
 
-    typer.echo(f"report: {write_report(folders, out)}")
+    echo(f"report: {write_report(folders, out)}")

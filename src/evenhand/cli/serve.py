@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.output import echo, remark
+
 
 def serve(
     runs: Annotated[Path, typer.Argument(help="A folder with runs and comparisons in it.")] = Path("runs"),
@@ -15,17 +17,18 @@ def serve(
 ) -> None:
     """List all runs and comparisons in RUNS on a local page, with live curves; Ctrl-C ends it."""
     from evenhand.core.errors import EvenhandError
+    from evenhand.core.extras import how_to_install
 
     try:
         from evenhand.report import serving
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in ("starlette", "uvicorn"):
             raise
-        raise EvenhandError("`evenhand serve` needs an extra: pip install 'evenhand[serve]'.") from error
+        raise EvenhandError(f"`evenhand serve` needs an extra: {how_to_install('serve')}.") from error
 
     def tell(address: str) -> None:
-        typer.echo(f"{runs} is shown at {address} (Ctrl-C ends it)")
+        echo(f"{runs} is shown at {address} (Ctrl-C ends it)")
         if host not in ("127.0.0.1", "localhost", "::1"):
-            typer.echo(f"evenhand: whoever reaches {host} can read these runs and reports.", err=True)
+            remark(f"whoever reaches {host} can read these runs and reports.")
 
     serving.serve(runs, host=host, port=port, ready=tell)

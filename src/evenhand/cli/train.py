@@ -22,6 +22,7 @@ from evenhand.cli.options import (
     SkipBad,
     Source,
 )
+from evenhand.cli.output import begin, remark
 
 
 def train(
@@ -63,13 +64,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line an epoch, then the summary.")] = False,
 ) -> None:
     """Train a classifier, choose its best epoch on validation, and judge it on the test set."""
-    from evenhand.cli.progress import is_first_process, show_summary, watching
     from evenhand.core.errors import EvenhandError
-    from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
-    from evenhand.runs.folder import Run
-    from evenhand.training.api import default_folder
-    from evenhand.training.run import resume_run, train_run
 
     flags: dict[str, Any] = {
         "data__source": source,
@@ -96,17 +92,27 @@ def train(
         "compute__sync_batchnorm": sync_batchnorm,
         "compute__tensorboard": tensorboard,
     }
+    if resume is not None and (
+        recipe != "small" or any(given is not None for given in (config, settings, out, *flags.values()))
+    ):
+        raise EvenhandError(
+            f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
+        )
+    wanted = make_config(recipe, config, settings or (), **flags)
+    if not (quiet or as_json):
+        begin(f"training {wanted.objective} on {wanted.data.source}" if resume is None else f"continuing {resume}")
+    from evenhand.cli.progress import is_first_process, show_summary, watching
+    from evenhand.report.page import write_report
+    from evenhand.runs.folder import Run
+    from evenhand.training.api import default_folder
+    from evenhand.training.run import resume_run, train_run
+
     if resume is not None:
-        if recipe != "small" or any(given is not None for given in (config, settings, out, *flags.values())):
-            raise EvenhandError(
-                f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
-            )
         if Run(resume).finished and not quiet:
-            typer.echo(f"evenhand: {resume} is finished already; this is what it reached", err=True)
+            remark(f"{resume} is finished already; this is what it reached")
         with watching(Run(resume).config, resume, quiet=quiet, as_json=as_json) as callback:
             run = resume_run(resume, callback=callback)
     else:
-        wanted = make_config(recipe, config, settings or (), **flags)
         folder = out or default_folder(wanted)
         command = shlex.join(["evenhand", *sys.argv[1:]])
         with watching(wanted, folder, quiet=quiet, as_json=as_json) as callback:

@@ -63,10 +63,8 @@ def plain_cell(value: object) -> object:
         >>> [plain_cell(value) for value in ("=cmd()", "-1 degrees", "cat", -0.5, None)]
         ["'=cmd()", "'-1 degrees", 'cat', -0.5, None]
     """
-    if not isinstance(value, str):
-        return value
-    text = visible(value)
-    return f"'{text}" if _FORMULA.match(text.lstrip()) or _FORMULA.match(value) else text
+    risky = isinstance(value, str) and (_FORMULA.match(value) or _FORMULA.match(value.lstrip()))
+    return f"'{value}" if risky else value
 
 
 def slug(*parts: str, most: int = 40) -> str:

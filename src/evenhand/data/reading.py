@@ -1,7 +1,9 @@
 """Going through all images of a source once, in parallel: their headers first, then their pixels."""
 
+import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,9 +23,13 @@ LARGEST_NATIVE = 96
 """Square images up to this size keep it; others are brought to `DEFAULT_SIZE`."""
 DEFAULT_SIZE = 64
 
+EVERY = 5.0
+"""Seconds between two lines on how far it is, where there is no terminal for a bar."""
+
 _CHUNK = 32
 _I = TypeVar("_I")
 _T = TypeVar("_T")
+_logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,15 @@ class Threads:
         """Hand the rows out in small parts and yield what `work` makes of each, in order."""
         parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
         hidden = not (self.progress and sys.stderr.isatty())
+        done, said = 0, time.monotonic()
         with quiet, Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
             task = bar.add_task(title, total=len(rows))
             for part, result in zip(parts, self._map(work, parts), strict=True):
                 bar.advance(task, len(part))
+                done += len(part)
+                if self.progress and hidden and time.monotonic() - said > EVERY:
+                    _logger.info("%s: %s of %s", title, f"{done:,}", f"{len(rows):,}")
+                    said = time.monotonic()
                 yield result
 
     def _map(self, work: Callable[[NDArray[np.int64]], _T], parts: list[NDArray[np.int64]]) -> Iterator[_T]:

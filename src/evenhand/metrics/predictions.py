@@ -135,7 +135,7 @@ class Predictions:
             >>> from pathlib import Path
             >>> import numpy as np
             >>> from evenhand.metrics.predictions import Predictions, load_predictions
-            >>> path = Path(tempfile.mkdtemp()) / "predictions.npz"
+            >>> path = Path(tempfile.mkdtemp()) / "some.npz"
             >>> logits = np.array([[1, 0]], np.float32)
             >>> Predictions(logits, np.array([0]), np.array(["a"]), ("Löwe", "猫"), np.array([7, 3])).save(path)
             >>> load_predictions(path).class_names

@@ -1,4 +1,4 @@
-"""Everything that is said about one model's predictions, as one dictionary for `summary.json`."""
+"""Everything that is said about one model's predictions, as one dictionary for the summary of a run."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.data.decode import Interpolation
 from evenhand.models.classifier import Classifier, Request
 from evenhand.models.transform import InputTransform
@@ -109,7 +110,7 @@ def _import_timm() -> Any:
     try:
         return import_module("timm")
     except ImportError as error:
-        raise EvenhandError("Networks of timm need one more package: pip install 'evenhand[timm]'.") from error
+        raise EvenhandError(f"Networks of timm need one more package: {how_to_install('timm')}.") from error
 
 
 def _unknown(name: str, timm: Any) -> EvenhandError:

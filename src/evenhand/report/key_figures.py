@@ -11,6 +11,7 @@ from typing import Any
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
+from evenhand.core.text import visible
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow, Summary
 from evenhand.runs.folder import Run, read_leniently
@@ -157,7 +158,7 @@ def _list(content: Mapping[str, Any], key: str) -> list[Any]:
 def _text(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    text = str(value)
+    text = visible(str(value))
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 

@@ -17,6 +17,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
 from evenhand.core.text import some
 from evenhand.report.drawing import draw_figures
+from evenhand.report.escaping import spelled_out
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
@@ -86,6 +87,7 @@ def render(material: Material, *, embedding: bool = True) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=spelled_out,
     )
     runs = material.predictions()
     content = _results(material, runs) if runs else {}

@@ -8,7 +8,6 @@ looked up among what the listing found and is never a part of a path, so nothing
 import errno
 import hashlib
 import ipaddress
-import json
 import logging
 import os
 import socket
@@ -31,6 +30,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.text import json_line
+from evenhand.report.escaping import spelled_out
 from evenhand.report.key_figures import classes, curves, measures
 from evenhand.report.limits import FewLines, LimitedProtocol
 from evenhand.report.listing import Listing
@@ -217,7 +218,10 @@ class _Pages:
         templates = files("evenhand.report") / "templates"
         self.own = {name: (templates / name).read_bytes() for name in STATIC}
         self.environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("evenhand.report"), autoescape=True, undefined=jinja2.StrictUndefined
+            loader=jinja2.PackageLoader("evenhand.report"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=spelled_out,
         )
 
     def page(self, _: Request) -> Response:
@@ -293,7 +297,7 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 
 def _json(request: Request, content: dict[str, Any]) -> Response:
     """Answer with JSON, or with nothing if the browser has it already."""
-    body = json.dumps(content, allow_nan=False).encode()
+    body = json_line(content).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"ETag": tag})

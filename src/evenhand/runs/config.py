@@ -22,24 +22,34 @@ _Name = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class DataConfig(_Section):
     """Which images, and how they are split and made imbalanced."""
 
     source: _Name = "digits"
+    """A data set's name, a folder of class folders, a .csv or a .npz."""
     root: _Name | None = None
+    """Where data sets lie; null: $EVENHAND_DATA, else your cache folder."""
     imbalance: _Name = "none"
+    """exp:RATIO, step:RATIO or none: how training images are thinned out."""
     class_order: _Name = "identity"
+    """Which classes keep most: identity, shuffle, or all names joined by commas."""
     fraction: float = Field(1.0, gt=0, le=1)
     """Of the images that the largest class could keep; the imbalance ratio stays."""
     image_size: int | None = Field(None, ge=1, le=4096)
+    """Length of the shorter side; null: the native size of small square images, else 64."""
     test_fraction: float = Field(0.2, gt=0, lt=1)
+    """Of all images, where the source fixes no test set."""
     val_fraction: float = Field(0.1, ge=0, lt=1)
+    """Of the training images, for selection."""
     split_seed: int = Field(0, ge=0, le=_LARGEST)
+    """Of the test set; all seeds of a run are judged on the same images."""
     drop_small: bool = False
+    """Leave out classes too small to split."""
     skip_bad: bool = False
+    """Leave out unreadable images."""
     allow_outside: bool = False
     """Let a folder or a manifest lead to files elsewhere, by links or paths."""
 
@@ -53,17 +63,24 @@ class ModelConfig(_Section):
     """Which network."""
 
     name: _Name = "resnet8"
+    """resnet8, resnet32, resnet34, any network of torchvision, or timm:NAME."""
     stem: Literal["auto", "small", "imagenet"] = "auto"
+    """small for small images, imagenet for photographs; auto: by the image size."""
     pretrained: bool = False
+    """Start from ImageNet weights."""
 
 
 class OptimizerConfig(_Section):
     """Stochastic gradient descent."""
 
     lr: float = Field(0.1, gt=0, le=1e4)
+    """Learning rate after the warm-up."""
     momentum: float = Field(0.9, ge=0, lt=1)
+    """Of stochastic gradient descent."""
     weight_decay: float = Field(5e-4, ge=0, le=100)
+    """Pull of the weights towards 0."""
     nesterov: bool = False
+    """Look ahead with the momentum."""
     layer_decay: float = Field(1.0, gt=0, le=1)
     """The rate of the first layer beside that of the last; those between follow geometrically, by their place."""
 
@@ -78,9 +95,13 @@ class ScheduleConfig(_Section):
     """How the learning rate moves: a linear warm-up by iteration, then steps at milestones or a cosine to 0."""
 
     kind: Literal["step", "cosine", "constant"] = "step"
+    """step at milestones, cosine to 0, or constant."""
     milestones: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = Field((), max_length=1000)
+    """Epochs after which the learning rate is multiplied by the factor."""
     factor: float = Field(0.5, gt=0, le=1)
+    """Of each step."""
     warmup_epochs: float = Field(5, ge=0, le=100_000)
+    """Epochs in which the learning rate rises from 0."""
 
     def lr(self, base: float, iteration: int, batches: int, epochs: int) -> float:
         """Return the learning rate of an iteration, counted from 1, with so many batches an epoch.
@@ -128,13 +149,21 @@ class ComputeConfig(_Section):
     """On what, and how exactly. Nothing here should change what a run means."""
 
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
+    """On what to compute."""
     devices: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    """How many; auto: all."""
     nodes: int = Field(1, ge=1, le=1024)
+    """How many machines."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto takes bfloat16 where the processor has it; numbers then differ from machine to machine."""
     compile: bool = False
+    """Use torch.compile."""
     sync_batchnorm: bool = False
+    """Share batch statistics among GPUs."""
     workers: int = Field(0, ge=0, le=256)
+    """Processes that read streamed images; 0: threads of this one."""
     tensorboard: bool = False
+    """Write the history for TensorBoard too."""
 
 
 class Config(_Section):
@@ -143,16 +172,23 @@ class Config(_Section):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     objective: _Name = "cce"
+    """What is trained for: a loss and parts joined by +, such as cce, focal:gamma=2 or balanced-softmax+cce; erm is
+    another name of ce."""
     epochs: int = Field(30, ge=1, le=100_000)
+    """How often every training image is seen."""
     batch_size: int = Field(64, ge=1, le=100_000)
+    """Images in a step."""
     select: Literal["best", "last"] = "best"
+    """best on validation, or last, which trains on everything."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     start: StartConfig = StartConfig()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(0, ge=0, le=_LARGEST)
+    """Of subset, validation, initial weights, order and augmentation."""
     track_test: bool = False
+    """Note test accuracy each epoch; selection never sees it."""
 
     @model_validator(mode="after")
     def _has_weights_to_start_from(self) -> "Config":

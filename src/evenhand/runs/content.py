@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,21 @@ class ClassFigures(_Content):
     recall_interval: _Interval | None = None
     precision: _Share | None = None
     f1: _Share | None = None
+
+
+class Adjustment(_Content):
+    """What is done to the logits of a trained network, from the logits as it gives them."""
+
+    kind: Literal["post-hoc", "prior", "tau-normalised"]
+    """tau times the log of the class shares is taken off; the shares are changed to others; or the weights of the last
+    layer are evened out."""
+    chosen: str
+    """Who chose it: `given`, or `validation`."""
+    tau: float | None = None
+    prior: str | None = None
+    """The shares it was changed to: `train`, `balanced` or a file."""
+    added_to_logits: tuple[float, ...] | None = None
+    """One for each class."""
 
 
 class Summary(_Content):

@@ -22,6 +22,7 @@ from evenhand.runs import names
 from evenhand.runs.checksums import check, replacing_checked
 from evenhand.runs.config import Config, load_config, save_config
 from evenhand.runs.content import (
+    Adjustment,
     Environment,
     EpochRow,
     Features,
@@ -32,13 +33,19 @@ from evenhand.runs.content import (
     check_ids,
 )
 
-LARGEST = {names.SPLITS: 2**26, names.SUMMARY: 2**25, names.HISTORY: 2**24, names.ENVIRONMENT: 2**16}
+LARGEST = {
+    names.SPLITS: 2**26,
+    names.SUMMARY: 2**25,
+    names.HISTORY: 2**24,
+    names.ENVIRONMENT: 2**16,
+    names.ADJUSTMENT: 2**25,
+}
 """Bytes: ImageNet's ids take 52 million, the summary of 1,000 classes about 10 million."""
 
 Status = Literal["missing", "begun", "trained", "finished"]
 """No run yet; it has a config; its last epoch is done; it was judged, which is the last thing a run does."""
 _Arrays = TypeVar("_Arrays", Features, Thumbnails)
-_Typed = TypeVar("_Typed", Environment, SplitIds, Summary)
+_Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
 
 
 @dataclass(frozen=True)
@@ -291,6 +298,20 @@ class Run:
         self._write_json(names.SUMMARY, content)
         self._forget("summary")
         return self.path / names.SUMMARY
+
+    @cached_property
+    def adjustment(self) -> Adjustment | None:
+        """What is done to its logits after training, by those who use the model; None: nothing."""
+        return self._typed(Adjustment, names.ADJUSTMENT) if self.has(names.ADJUSTMENT) else None
+
+    def write_adjustment(self, content: Mapping[str, Any] | None) -> Path:
+        """Keep what is done to its logits after training, or that nothing is; return the file."""
+        if content is None:
+            (self.path / names.ADJUSTMENT).unlink(missing_ok=True)
+        else:
+            self._write_json(names.ADJUSTMENT, content)
+        self._forget("adjustment")
+        return self.path / names.ADJUSTMENT
 
     # How a file is read and written
 

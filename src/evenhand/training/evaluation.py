@@ -17,11 +17,14 @@ from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels, SampleTable
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shots import shot_groups
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
-from evenhand.runs.content import EpochRow, SplitIds, Summary
-from evenhand.runs.folder import Run
-from evenhand.training.inference import TrainedModel, load
+from evenhand.runs.content import EpochRow, Summary
+from evenhand.runs.folder import Run, read_leniently
+from evenhand.training.adjusting import Adjusted, beside
+from evenhand.training.inference import TrainedModel, load, selected_weights
+from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
 
@@ -58,18 +61,24 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     table = load_source(
         config.data.source, data_root=data_root or config.data.root, allow_outside=config.data.allow_outside
     )
-    test, before = _rows_of(table, named.test, folder), _summary_on_disk(folder)
-    counts = _counts_on_disk(folder)
-    if counts is None:
-        counts = _count_again(model, table, named, folder)
-    predictions, _ = _predict(model, config, table, test, counts)
+    test, before = rows_of(table, named.test, folder), _summary_on_disk(folder)
+    kept = _predictions_on_disk(folder)
+    if kept is None:
+        # As the run did: with validation, unless the source itself fixes that.
+        own = table.splits is not None and bool((table.splits == "val").any())
+        counts = _count_again(model, table, named.train + (() if own else named.val), folder)
+        fitted: NDArray[np.int64] | None = _count_again(model, table, named.train, folder)
+    else:
+        counts, fitted = kept.train_counts, kept.fitted_counts
+    predictions, _ = predict_rows(model, config, table, test, counts)
+    predictions = replace(predictions, fitted_counts=fitted, adjustment=_own_adjustment(folder, kept))
     judged = summarise(predictions)
     if before is None:
-        return Evaluation(predictions, {**_heading(folder, config), **judged})
-    remarks: tuple[str, ...] = ()
+        return Evaluation(predictions, {**_heading(folder, config, predictions), **judged}, _damage(folder))
+    remarks = _damage(folder)
     if abs(before.balanced_accuracy - judged["balanced_accuracy"]) > 1e-9:
         seen = f"{before.balanced_accuracy:.2%}, now it is {judged['balanced_accuracy']:.2%}"
-        remarks = (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
+        remarks += (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
     return Evaluation(predictions, {**before.model_dump(mode="json", exclude_unset=True), **judged}, remarks)
 
 
@@ -77,7 +86,7 @@ def keep_missing(run: Path | str, judgement: Evaluation) -> list[Path]:
     """Write a run's predictions and summary where missing or damaged; return what was written."""
     folder = Run(Path(run))
     written = []
-    if _counts_on_disk(folder) is None:
+    if _predictions_on_disk(folder) is None:
         written.append(folder.write_predictions(judgement.predictions))
     if _summary_on_disk(folder) is None:
         written.append(folder.write_summary(judgement.summary))
@@ -110,12 +119,13 @@ def evaluate_on(
     """
     folder = Run(Path(run))
     model, config = _load(folder)
-    counts = folder.predictions.train_counts
+    kept = folder.predictions
     table = load_source(source, data_root=data_root, allow_outside=allow_outside, strict=False)
     whole = table.splits is None or not len(table.rows("test"))
     rows = np.arange(len(table)) if whole else table.rows("test")
     rows, notes = _known_rows(model, table, rows)
-    predictions, bad = _predict(model, config, table, rows, counts, skip_bad=skip_bad)
+    predictions, bad = predict_rows(model, config, table, rows, kept.train_counts, skip_bad=skip_bad)
+    predictions = replace(predictions, adjustment=kept.adjustment)
     if bad:
         notes.append(f"Left out as unreadable: {len(bad)} of {len(rows)} images: {some(bad, 3)}.")
     summary = {
@@ -151,10 +161,10 @@ def _known_rows(
 def _load(folder: Run) -> tuple[TrainedModel, Config]:
     if folder.path.is_file():
         raise EvenhandError(f"{folder.path} is a file; give the folder of a run.")
-    return load(folder.path), folder.config
+    return load(selected_weights(folder.path)), folder.config  # as it is, whatever is done to its logits later
 
 
-def _predict(
+def predict_rows(
     model: TrainedModel,
     config: Config,
     table: SampleTable,
@@ -206,7 +216,8 @@ def _autocast(config: Config) -> Callable[[], AbstractContextManager[Any]]:
     return start_fabric(config.model_copy(update={"compute": compute})).autocast
 
 
-def _rows_of(table: SampleTable, ids: Sequence[str], folder: Run) -> NDArray[np.int64]:
+def rows_of(table: SampleTable, ids: Sequence[str], folder: Run) -> NDArray[np.int64]:
+    """Return the rows of a table that bear these ids, which a run names."""
     where = {name: row for row, name in enumerate(table.ids.tolist())}
     lost = [name for name in ids if name not in where]
     if lost:
@@ -216,11 +227,21 @@ def _rows_of(table: SampleTable, ids: Sequence[str], folder: Run) -> NDArray[np.
     return np.array([where[name] for name in ids], np.int64)
 
 
-def _counts_on_disk(folder: Run) -> NDArray[np.int64] | None:
+def _predictions_on_disk(folder: Run) -> Predictions | None:
     try:
-        return folder.predictions.train_counts
+        return folder.predictions
     except EvenhandError:
         return None
+
+
+def _own_adjustment(folder: Run, kept: Predictions | None) -> NDArray[np.float64] | None:
+    """Return what the objective of a run itself adds to logits after training."""
+    if kept is not None:
+        return kept.adjustment
+    objective = folder.config.objective
+    if training_objective(objective) == canonical_objective(objective) or folder.adjustment is None:
+        return None
+    return np.array(folder.adjustment.added_to_logits, np.float64)
 
 
 def _summary_on_disk(folder: Run) -> Summary | None:
@@ -230,17 +251,25 @@ def _summary_on_disk(folder: Run) -> Summary | None:
         return None
 
 
-def _count_again(model: TrainedModel, table: SampleTable, named: SplitIds, folder: Run) -> NDArray[np.int64]:
-    """Count training images as the run did: with validation, unless the source itself fixes that."""
-    own = table.splits is not None and bool((table.splits == "val").any())
-    rows = _rows_of(table, named.train + (() if own else named.val), folder)
+def _damage(folder: Run) -> tuple[str, ...]:
+    """Say which files of a judged run cannot be used; they are written again."""
+    return read_leniently(folder, "predictions", "summary")[1] if folder.finished else ()
+
+
+def _count_again(model: TrainedModel, table: SampleTable, ids: Sequence[str], folder: Run) -> NDArray[np.int64]:
+    rows = rows_of(table, ids, folder)
     number = {name: k for k, name in enumerate(model.class_names)}
     return np.bincount([number[table.class_names[k]] for k in table.labels[rows]], minlength=len(number))
 
 
-def _heading(folder: Run, config: Config) -> dict[str, Any]:
+def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str, Any]:
     """Say again what the run was, as training does at its end."""
-    prepared, history = prepare(config), folder.history
+    prepared, history, kept = prepare(config), folder.history, folder.adjustment
+    counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
+    objective = build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs)
+    adjusted = {}
+    if predictions.adjustment is not None and kept is not None:
+        adjusted = beside(Adjusted(predictions, kept.model_dump(mode="json", exclude_unset=True)))
     return {
         "source": prepared.table.name,
         "imbalance": config.data.imbalance,
@@ -250,7 +279,9 @@ def _heading(folder: Run, config: Config) -> dict[str, Any]:
         "epochs": len(history),
         "selected": {"rule": config.select, **_selected(config, history)},
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
+        "parts": objective.told(shot_groups(predictions.train_counts)),
         "notes": list(prepared.notes),
+        **adjusted,
     }
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
 from evenhand.data.decode import with_channels
@@ -92,7 +93,7 @@ def _required(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise EvenhandError(f"ONNX needs the package {name}: pip install 'evenhand[onnx]'.") from error
+        raise EvenhandError(f"ONNX needs the package {name}: {how_to_install('onnx')}.") from error
 
 
 def _export(model: TrainedModel, path: Path) -> None:
@@ -104,7 +105,7 @@ def _export(model: TrainedModel, path: Path) -> None:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                model.network.to(memory_format=torch.contiguous_format),
+                _adjusted(model).to(memory_format=torch.contiguous_format),
                 (example,),
                 str(path),
                 input_names=["images"],
@@ -117,6 +118,22 @@ def _export(model: TrainedModel, path: Path) -> None:
     except Exception as error:  # the exporter raises whatever its stages raise
         reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
         raise EvenhandError(f"torch cannot export {card.model} to ONNX: {reason}.") from error
+
+
+class _Adjusted(nn.Module):
+    """A network, with the adjustment of its run added to its logits."""
+
+    def __init__(self, network: nn.Module, adjustment: Tensor) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("adjustment", adjustment)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.add(self.network(images), self.get_buffer("adjustment"))
+
+
+def _adjusted(model: TrainedModel) -> nn.Module:
+    return model.network if model.adjustment is None else _Adjusted(model.network, model.adjustment).eval()
 
 
 def _metadata(model: TrainedModel) -> dict[str, str]:
@@ -144,7 +161,7 @@ def _compare(
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-    expected = model.network(images).numpy()
+    expected = _adjusted(model)(images).numpy()
     parts = np.array_split(images.numpy(), [1])  # of one image and of many: the batch is dynamic
     answers = np.concatenate([session.run(["logits"], {"images": part})[0] for part in parts if len(part)])
     different = np.abs(answers - expected).max(1)

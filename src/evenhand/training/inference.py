@@ -11,12 +11,14 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.decode import BadImage, read_image, resize_array, with_channels
 from evenhand.data.reading import read_ahead
+from evenhand.metrics.priors import tau_normalise
 from evenhand.models.classifier import Classifier
+from evenhand.models.heads import ScaledHead, last_layer
 from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import Card, load_classifier
 
@@ -45,6 +47,7 @@ class TrainedModel:
 
     Attributes:
         network: in evaluation mode, in float32. It takes normalised images, (N, C, S, S), and returns logits, (N, K).
+        adjustment: what is added to them, (K,), if the run was given an adjustment (`evenhand evaluate --adjust`).
         card: what travels with the weights: class names, channels, image size, crop and normalisation.
         device: where the network is.
     """
@@ -52,6 +55,7 @@ class TrainedModel:
     network: Classifier
     card: Card
     device: torch.device
+    adjustment: Tensor | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -78,7 +82,7 @@ class TrainedModel:
         for part, logits, bad in self.forward(items, self.read, batch_size):
             _refuse(part, bad, skip_bad)
             kept = [position for position in range(len(part)) if position not in bad]
-            rows[[done + position for position in kept]] = logits.softmax(1).numpy()
+            rows[[done + position for position in kept]] = self.probabilities(logits)
             unreadable += list(bad.values())
             done += len(part)
         if unreadable:
@@ -97,7 +101,12 @@ class TrainedModel:
             _refuse(part, bad, skip_bad)
             read = [item for position, item in enumerate(part) if position not in bad]
             refused = [(part[position], error.reason) for position, error in bad.items()]
-            yield Answer(read, logits.softmax(1).numpy(), refused)
+            yield Answer(read, self.probabilities(logits), refused)
+
+    def probabilities(self, logits: Tensor) -> NDArray[np.float32]:
+        """Return probabilities (N, K) of logits as the network gives them, with the adjustment of the run."""
+        adjusted = logits if self.adjustment is None else logits + self.adjustment
+        return np.asarray(adjusted.softmax(1).numpy(), np.float32)
 
     def forward(
         self,
@@ -197,7 +206,30 @@ def load(run: os.PathLike[str] | str, *, device: torch.device | str | None = Non
         network = network.to(place).to(memory_format=torch.channels_last)
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
-    return TrainedModel(network.eval(), card, place)
+    adjusted = Run(Path(run)).adjustment if Path(run).is_dir() else None
+    if adjusted is None:
+        return TrainedModel(network.eval(), card, place)
+    if adjusted.kind == "tau-normalised":
+        even_out(network, adjusted.tau or 0.0)
+        return TrainedModel(network.eval(), card, place)
+    if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
+        raise EvenhandError(f"The adjustment of {run} is not of its {len(card.class_names)} classes; evaluate it anew.")
+    return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
+
+
+def even_out(network: Classifier, tau: float) -> None:
+    """Even out the lengths of the weights of a linear last layer, in place; it loses its bias.
+
+    See :func:`evenhand.metrics.priors.tau_normalise`.
+    """
+    head = network.get_submodule(last_layer(network))
+    if not isinstance(head, nn.Linear) or isinstance(head, ScaledHead):
+        raise EvenhandError(f"{network.name} has no plain linear last layer whose weights could be evened out.")
+    with torch.no_grad():
+        weights = torch.from_numpy(tau_normalise(head.weight.cpu().numpy(), tau))
+        head.weight.copy_(weights)
+        if head.bias is not None:
+            head.bias.zero_()
 
 
 def selected_weights(run: os.PathLike[str] | str) -> Path:

@@ -26,7 +26,7 @@ from evenhand.models.build import known_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import describe_adjustment
+from evenhand.training.adjusting import Adjusted, beside, describe_fitted
 from evenhand.training.backbones import keep_backbone, weights_told
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.objectives import needs_validation
@@ -147,8 +147,9 @@ def judge(run: Run, trainer: Trainer) -> None:
     if fabric.is_global_zero:
         fitted, adjusted = trainer.objective.fit_after(validation), {}
         if fitted is not None:
-            adjusted = describe_adjustment(fitted, predictions)
             predictions = replace(predictions, adjustment=fitted.values)
+            adjusted = beside(Adjusted(predictions, describe_fitted(fitted)))
+            run.write_adjustment(adjusted["adjustment"])
         if validation is not None:
             run.write_validation_predictions(validation)
         run.write_predictions(predictions)

@@ -5,12 +5,13 @@ import math
 from pathlib import Path
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 
 
 def require_tensorboard() -> None:
     """Say what to install if TensorBoard is not there."""
     if importlib.util.find_spec("tensorboard") is None:
-        raise EvenhandError("--tensorboard needs an extra: pip install 'evenhand[tensorboard]'.")
+        raise EvenhandError(f"--tensorboard needs an extra: {how_to_install('tensorboard')}.")
 
 
 class Board:

@@ -173,8 +173,7 @@ class Trainer:
 
     def told(self) -> list[dict[str, Any]]:
         """Say what each part of the objective does to the classes of each shot group."""
-        groups = shot_groups(self.prepared.splits.counts)
-        return self.objective.told({"many": groups.many, "medium": groups.medium, "few": groups.few})
+        return self.objective.told(shot_groups(self.prepared.splits.counts))
 
     def serving(self) -> dict[str, Any]:
         """Return how batches are served to this process."""

@@ -157,7 +157,7 @@ def compare_runs(
         differences = differences_on_images(images, chosen)
     first = next(iter(picked[chosen].values()))
     return Comparison(
-        source=first.source,
+        source=first.summary.source,
         imbalance=first.config.data.imbalance,
         model=first.config.model.name,
         baseline=chosen,
@@ -175,7 +175,7 @@ def compare_runs(
             *few_note,
             *class_notes(test_set, figures),
             *notes,
-            *dict.fromkeys(note for own in picked.values() for run in own.values() for note in run.notes),
+            *dict.fromkeys(note for own in picked.values() for run in own.values() for note in run.summary.notes),
         ],
         runs=[(name, seed, run.path) for name, members in grouped.items() for seed, run in members.items()],
     )

@@ -21,48 +21,18 @@ FREE = ("objective", "seed", "data.root", "track_test")
 """Settings that may differ between compared runs: what is compared, and what does not change a run's result."""
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A finished run without its test figures: whoever picks among settings must not see those."""
-
-    path: Path
-    config: Config
-    source: str
-    validation: float | None
-    """Validation balanced accuracy of the selected epoch; None where nothing was validated."""
-    seconds_per_epoch: float
-    images: str | None
-    """A fingerprint of which images it was trained, validated and tested on."""
-    code: str | None
-    """A fingerprint of the code it ran on."""
-    precision: str | None
-    notes: tuple[str, ...] = ()
-    """What training said about the data."""
-
-
-def read_run(path: Path | str) -> FinishedRun:
-    """Read a finished run.
+def read_run(path: Path | str) -> Run:
+    """Read what is needed to tell whether a finished run can be compared; its predictions are left for later.
 
     Raises:
         EvenhandError: it is no run, is not finished, or its files cannot be read.
     """
-    folder = Run(Path(path))
-    config, summary, environment = folder.config, folder.summary, _environment(folder)
-    selected = summary.selected.val_balanced_accuracy
-    return FinishedRun(
-        path=folder.path,
-        config=config,
-        source=summary.source,
-        validation=None if selected is None else float(selected),
-        seconds_per_epoch=summary.seconds_per_epoch,
-        images=_fingerprint(folder),
-        code=environment.code,
-        precision=environment.precision,
-        notes=summary.notes,
-    )
+    run = Run(Path(path))
+    _ = run.config, run.summary
+    return run
 
 
-def group_runs(runs: Sequence[FinishedRun]) -> tuple[dict[str, dict[int, FinishedRun]], list[str]]:
+def group_runs(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
     """Sort comparable runs by objective and seed, with the same seeds for each objective.
 
     Returns:
@@ -73,7 +43,7 @@ def group_runs(runs: Sequence[FinishedRun]) -> tuple[dict[str, dict[int, Finishe
     """
     if not runs:
         raise EvenhandError("There are no runs to compare; give the folders of finished ones.")
-    grouped: dict[str, dict[int, FinishedRun]] = {}
+    grouped: dict[str, dict[int, Run]] = {}
     for run in runs:
         refuse_unlike(runs[0], run)
         members = grouped.setdefault(run.config.objective, {})
@@ -98,7 +68,7 @@ def group_runs(runs: Sequence[FinishedRun]) -> tuple[dict[str, dict[int, Finishe
     return grouped, notes + _mixtures(grouped)
 
 
-def refuse_unlike(one: FinishedRun, other: FinishedRun) -> None:
+def refuse_unlike(one: Run, other: Run) -> None:
     """Refuse two runs that differ in more than objective and seed, naming the first setting that does."""
     ours, theirs = _settings(one.config), _settings(other.config)
     for key, value in ours.items():
@@ -145,7 +115,7 @@ class TestSet:
 
 
 def read_figures(
-    grouped: Mapping[str, Mapping[int, FinishedRun]],
+    grouped: Mapping[str, Mapping[int, Run]],
 ) -> tuple[TestSet, dict[str, list[TestFigures]]]:
     """Judge the predictions of runs.
 
@@ -160,7 +130,7 @@ def read_figures(
     figures: dict[str, list[TestFigures]] = {}
     for objective, members in grouped.items():
         for seed, run in members.items():
-            found = Run(run.path).predictions
+            found = run.predictions
             shared = shared or TestSet(found.ids, found.targets, found.class_names, found.groups)
             if found.class_names != shared.class_names:
                 raise EvenhandError(f"Cannot compare {run.path}: its classes are not those of the other runs.")
@@ -209,25 +179,25 @@ def _settings(config: Config) -> dict[str, Any]:
     }
 
 
-def _refuse_other_images(grouped: dict[str, dict[int, FinishedRun]], seeds: Sequence[int]) -> None:
+def _refuse_other_images(grouped: dict[str, dict[int, Run]], seeds: Sequence[int]) -> None:
     """Refuse runs of one seed on other images: the source was changed between them."""
     first, *others = grouped.values()
     for seed in seeds:
         for members in others:
-            if members[seed].images != first[seed].images:
+            if _fingerprint(members[seed]) != _fingerprint(first[seed]):
                 raise EvenhandError(
                     f"Cannot compare {first[seed].path} with {members[seed].path}: seed {seed} was not trained and "
                     "tested on the same images, so the source has changed in between; run one of them again."
                 )
 
 
-def _mixtures(grouped: dict[str, dict[int, FinishedRun]]) -> list[str]:
+def _mixtures(grouped: dict[str, dict[int, Run]]) -> list[str]:
     """Tell of differences that do not forbid a comparison."""
-    runs = [run for members in grouped.values() for run in members.values()]
+    environments = [_environment(run) for members in grouped.values() for run in members.values()]
     notes = []
     for what, seen in (
-        ("versions of the code", {run.code for run in runs if run.code}),
-        ("precisions", {run.precision for run in runs if run.precision}),
+        ("versions of the code", {made.code for made in environments if made.code}),
+        ("precisions", {made.precision for made in environments if made.precision}),
     ):
         if len(seen) > 1:
             notes.append(f"The runs were made with {len(seen)} {what} ({', '.join(sorted(seen))}).")

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.text import some
-from evenhand.experiments.comparison.reading import FinishedRun, TestFigures, TestSet
+from evenhand.experiments.comparison.reading import TestFigures, TestSet
 from evenhand.experiments.comparison.tuning import Pick
 from evenhand.metrics.paired import ROUNDING
+from evenhand.runs.folder import Run
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class ClassRow:
 
 def figure_rows(
     family: Pick,
-    grouped: Mapping[str, Mapping[int, FinishedRun]],
+    grouped: Mapping[str, Mapping[int, Run]],
     figures: Mapping[str, Sequence[TestFigures]],
     test_set: TestSet,
 ) -> list[ObjectiveRow]:
@@ -67,7 +68,7 @@ def figure_rows(
     rows = []
     for objective, validation in family.validation.items():
         runs = grouped[objective].values()
-        seconds = float(np.median([run.seconds_per_epoch for run in runs]))
+        seconds = float(np.median([run.summary.seconds_per_epoch for run in runs]))
         is_picked = objective == family.picked
         measured = _measures(figures[objective], test_set) if is_picked else {}
         rows.append(ObjectiveRow(objective, family.family, is_picked, len(runs), validation, seconds, **measured))

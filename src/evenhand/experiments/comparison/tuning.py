@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
-from evenhand.experiments.comparison.reading import FinishedRun
+from evenhand.runs.folder import Run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def family_of(objective: str) -> str:
     return "+".join(part.name for part in parse(objective))
 
 
-def pick(grouped: Mapping[str, Mapping[int, FinishedRun]], *, tune: bool = True) -> list[Pick]:
+def pick(grouped: Mapping[str, Mapping[int, Run]], *, tune: bool = True) -> list[Pick]:
     """Pick a setting of each objective by mean validation balanced accuracy over seeds; of equal ones the first.
 
     Args:
@@ -61,6 +61,8 @@ def pick(grouped: Mapping[str, Mapping[int, FinishedRun]], *, tune: bool = True)
     return picks
 
 
-def _mean_validation(runs: Mapping[int, FinishedRun]) -> float | None:
-    scores = [run.validation for run in runs.values() if run.validation is not None]
+def _mean_validation(runs: Mapping[int, Run]) -> float | None:
+    # Of the summary only this: whoever picks among settings must not see how they did on the test set.
+    reached = [run.summary.selected.val_balanced_accuracy for run in runs.values()]
+    scores = [score for score in reached if score is not None]
     return sum(scores) / len(scores) if len(scores) == len(runs) else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.core.files import write_json
 from evenhand.core.spec import parse
 from evenhand.data.benchmarks import BENCHMARKS
@@ -163,7 +164,7 @@ def _known_model(name: str) -> str:
     """Refuse an unknown network without building one."""
     if name.startswith(PREFIX):
         if find_spec("timm") is None:
-            raise EvenhandError("Networks of timm need one more package: pip install 'evenhand[timm]'.")
+            raise EvenhandError(f"Networks of timm need one more package: {how_to_install('timm')}.")
     else:
         known_model(name)
     return name

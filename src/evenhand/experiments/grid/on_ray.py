@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.experiments.grid.local import PATIENCE, POLL, sigterm_interrupts
 from evenhand.experiments.grid.locks import is_locked
@@ -170,4 +171,4 @@ def _import_ray() -> Any:
     try:
         return import_module("ray")
     except ImportError as error:
-        raise EvenhandError("A grid on Ray needs one more package: pip install 'evenhand[ray]'.") from error
+        raise EvenhandError(f"A grid on Ray needs one more package: {how_to_install('ray')}.") from error

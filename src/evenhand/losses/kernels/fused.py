@@ -9,7 +9,8 @@ from torch._C import _len_torch_dispatch_stack as dispatch_modes
 from torch.compiler import is_compiling
 
 from evenhand.losses._complement import graph_is_kept, transforms_active
-from evenhand.losses._formula import differentiable
+from evenhand.losses._formula import differentiable, loss_and_gradient
+from evenhand.losses._input import class_indices, weigh
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
@@ -43,50 +44,86 @@ class Terms(NamedTuple):
 def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
     """Tell whether a kernel takes these tensors as they are. It is asked at every call, so it asks little."""
     return (
-        not is_compiling()
-        and chosen.cpu == "native"
-        and type(input) in _TENSORS
+        type(input) in _TENSORS
         and isinstance(target, Tensor)
+        and (chosen.cpu != "eager" if input.is_cpu else chosen.gpu != "eager" and input.is_cuda)
         and input.dim() == 2
         and target.dim() == 1
         and input.dtype in native.DTYPES
         and target.dtype is torch.int64
         and len(target) == len(input)
-        and input.is_cpu
-        and target.is_cpu
+        and target.device == input.device
         and input.size(1) > 1
         and reduction in native.REDUCTIONS
-        and not input.is_neg()
-        and not transforms_active()
-        and not dispatch_modes()
-        and not tracing_state()
+        and (is_compiling() or not (transforms_active() or input.is_neg() or dispatch_modes() or tracing_state()))
     )
 
 
 def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
-    """Return the loss of what `is_fused`, of the input's dtype or float32 under autocast; or None if no kernel can say.
+    """Return the loss of what `is_fused`, of the input's dtype or float32 under autocast.
 
-    A kernel cannot where a target is no class, where a vector of the classes is of another kind than float32 or is to
-    be differentiated itself, and where an offset is too wide.
+    None stands for vectors of the classes that no kernel takes: of another dtype than float32, or to be differentiated.
     """
     share = terms.share if isinstance(terms.share, Tensor) else None
-    if any(x is not None and not _is_plain(x, input.size(1)) for x in (*terms[1:4], share)):
+    if any(x is not None and not _is_plain(x, input) for x in (*terms[1:4], share)):
         return None
     keep = input.requires_grad and torch.is_grad_enabled()
-    done = native.run(input, *terms, with_gradient=keep)
-    if done is None:
-        return None
-    loss = cast(Tensor, _Fused.apply(input, terms, done)) if keep else done[0]
-    return loss if input.dtype is torch.float32 or torch.is_autocast_enabled("cpu") else loss.to(input.dtype)
+    if is_compiling():
+        from evenhand.losses.kernels.operators import operator_loss
+
+        loss = operator_loss(input, terms, keep)
+    else:
+        done = compute(input, terms, keep)
+        loss = cast(Tensor, _Fused.apply(input, terms, done)) if keep else done[0]
+    return (
+        loss if input.dtype is torch.float32 or torch.is_autocast_enabled(input.device.type) else loss.to(input.dtype)
+    )
 
 
-def _is_plain(vector: Tensor, classes: int) -> bool:
+def _is_plain(vector: Tensor, input: Tensor) -> bool:
     return (
         isinstance(vector, Tensor)
-        and vector.shape == (classes,)
+        and vector.shape == input.shape[1:]
         and vector.dtype is torch.float32
-        and vector.is_cpu
+        and vector.device == input.device
         and not vector.requires_grad
+    )
+
+
+def compute(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+    """Return the loss, () or (N), in float32, and if wanted its gradient, (N, K), in the logits' dtype."""
+    if (chosen.cpu if logits.is_cpu else chosen.gpu) == "triton":
+        from evenhand.losses.kernels import gpu
+
+        if logits.is_cpu:
+            class_indices(terms.target, logits.size(1), terms.ignore_index)
+        return gpu.run(logits, *terms, with_gradient=with_gradient)
+    done = native.run(logits, *terms, with_gradient=with_gradient) if logits.is_cpu and native.level else None
+    return _by_torch(logits, terms, with_gradient) if done is None else done
+
+
+def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
+    """Compute the same in operations of torch: for what a kernel cannot say, such as that a target is no class."""
+    index, valid = class_indices(terms.target, logits.size(1), terms.ignore_index)
+    share, margin, offset = _for_rows(terms, index)
+    rows, gradient = loss_and_gradient(logits, index, share, terms.with_cross_entropy, offset, margin, 0, with_gradient)
+    rows, total = weigh(rows, index, valid, terms.weight)
+    if gradient is not None:
+        scale = torch.ones_like(rows) if terms.weight is None else terms.weight[index]
+        scale = scale if valid is None else torch.where(valid, scale, 0.0)
+        divisor = rows.numel() if total is None else total
+        gradient = (gradient * (scale / divisor if terms.reduction == "mean" else scale)[:, None]).to(logits.dtype)
+    if terms.reduction == "mean":
+        return rows.mean() if total is None else rows.sum() / total, gradient
+    return rows.sum() if terms.reduction == "sum" else rows, gradient
+
+
+def _for_rows(terms: Terms, index: Tensor) -> tuple[float | Tensor, Tensor | None, Tensor | None]:
+    """Return share, margin and offset as the formula takes them, given the class of each row."""
+    return (
+        terms.share[index] if isinstance(terms.share, Tensor) else terms.share,
+        None if terms.margin is None else terms.margin[index],
+        None if terms.offset is None else terms.offset.unsqueeze(0),
     )
 
 
@@ -105,31 +142,33 @@ class _Fused(torch.autograd.Function):
         logits, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():
             return differentiable_gradient(logits, ctx.terms, grad_loss), None, None
-        return scaled(gradient, grad_loss), None, None
+        return _scaled(gradient, grad_loss), None, None
 
 
-def scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
+def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
     """Scale a kept gradient by that of its loss, () or (N): in its place, unless it will be asked for again."""
-    scale = grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss
     if not graph_is_kept():
         try:
             if not grad_loss.dim() and grad_loss.is_cpu and grad_loss.item() == 1:
                 return gradient  # as `loss.backward()` asks for it: one pass over memory less
-            return gradient.mul_(scale)
+            return gradient.mul_(grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)
         except RuntimeError:  # many upstream gradients at a time (`is_grads_batched`) do not fit in the place of one
             pass
-    return (gradient * scale).to(gradient.dtype)
+    return scaled_gradient(gradient, grad_loss)
 
 
-def differentiable_gradient(input: Tensor, terms: Terms, grad_loss: Tensor) -> Tensor:
+def scaled_gradient(gradient: Tensor, grad_loss: Tensor) -> Tensor:
+    """Return a gradient times that of its loss, () or (N)."""
+    return (gradient * (grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)).to(gradient.dtype)
+
+
+def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> Tensor:
     """Work the gradient out again in operations of torch, to be differentiated once more."""
     valid = terms.target != terms.ignore_index
     index = torch.where(valid, terms.target, 0)
     factor = valid.to(torch.float32) if terms.weight is None else torch.where(valid, terms.weight[index], 0.0)
     if terms.reduction == "mean":
         grad_loss = grad_loss / factor.sum()
-    offset = None if terms.offset is None else terms.offset.unsqueeze(0)
-    margin = None if terms.margin is None else terms.margin[index]
-    share = terms.share[index] if isinstance(terms.share, Tensor) else terms.share
-    _, gradient = differentiable(input, index, share, terms.with_cross_entropy, offset, margin, 0)
-    return (gradient * (grad_loss * factor).unsqueeze(1)).to(input.dtype)
+    share, margin, offset = _for_rows(terms, index)
+    _, gradient = differentiable(logits, index, share, terms.with_cross_entropy, offset, margin, 0)
+    return (gradient * (grad_loss * factor).unsqueeze(1)).to(logits.dtype)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
+from evenhand.core.text import visible
 
 # Okabe and Ito's palette, told apart by people with any kind of colour vision; without yellow, too pale on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -48,7 +49,7 @@ def literal(text: str, most: int = LONGEST_NAME) -> str:
         \$x_1\$ yyy…
     """
     # Line breaks and control characters would break the layout or the XML of an SVG; so would lone surrogates.
-    text = "".join(letter if letter.isprintable() else "�" for letter in text)
+    text = visible(text)
     text = text if len(text) <= most else f"{text[: most - 1]}…"
     return text.replace("$", r"\$")
 
@@ -78,7 +79,7 @@ def wrap(text: str, inches: float, size: float = NAME_SIZE, *, lines: int = 1) -
         'a rather long cl…'
     """
     done: list[str] = []
-    rest = "".join(letter if letter.isprintable() else "�" for letter in text)
+    rest = visible(text)
     while rest and len(done) < lines:
         last = len(done) == lines - 1
         fits = _fitting(rest, inches, size)

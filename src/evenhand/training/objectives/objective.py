@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shots import ShotGroups
 from evenhand.training.objectives.after import Fitted, PostHoc
 from evenhand.training.objectives.images import one_hot
 from evenhand.training.objectives.part import (
@@ -154,8 +155,8 @@ class Objective:
         after = self._find(PostHoc)
         return None if after is None else after.fit(self.known, validation)
 
-    def told(self, groups: dict[str, Sequence[int]]) -> list[dict[str, Any]]:
-        """Say of each part what it does, for `summary.json`: in words, and as a mean over the classes of each group."""
+    def told(self, groups: ShotGroups) -> list[dict[str, Any]]:
+        """Say of each part what it does, for a summary: in words, and as a mean over the classes of each group."""
         lines = []
         for part in self.parts:
             told = part.told(self.known)
@@ -163,7 +164,8 @@ class Objective:
                 continue
             line: dict[str, Any] = {"part": part.spec(), "what": told.what}
             if told.values is not None:
-                line |= {name: float(told.values[list(ks)].mean()) for name, ks in groups.items() if len(ks)}
+                named = {name: list(getattr(groups, name)) for name in ("many", "medium", "few")}
+                line |= {name: float(told.values[classes].mean()) for name, classes in named.items() if classes}
             lines.append(line)
         return lines
 

@@ -1,0 +1,59 @@
+"""`evenhand cache`: what is kept on disk between commands."""
+
+from typing import Annotated
+
+import typer
+
+from evenhand.cli.output import echo
+
+cache = typer.Typer(
+    help="List what is kept between commands, with sizes, or clear it.",
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@cache.callback(invoke_without_command=True)
+def _listing(context: typer.Context) -> None:
+    """List what is kept between commands, with sizes, or clear it."""
+    if context.invoked_subcommand is None:
+        listing()
+
+
+@cache.command("list")
+def listing() -> None:
+    """List the parts of the cache with their sizes."""
+    from evenhand.core.cache import cache_root, list_cache
+    from evenhand.core.text import text_table
+
+    parts = list_cache()
+    rows = [[part.name, f"{part.files:,} files", _size(part.bytes), part.holds] for part in parts]
+    rows.append(["all", f"{sum(part.files for part in parts):,} files", _size(sum(part.bytes for part in parts)), ""])
+    echo(f"{cache_root()}:")
+    for line in text_table(rows, left=(0, 3)):
+        echo(f"  {line}")
+
+
+@cache.command()
+def clear(
+    parts: Annotated[
+        list[str] | None, typer.Argument(help="pixels, features or data; all but data if none is named.")
+    ] = None,
+) -> None:
+    """Remove parts of the cache; they are made again, or fetched again, when they are needed."""
+    from evenhand.core.cache import clear_cache
+
+    removed = clear_cache(parts or None)
+    for part in removed:
+        echo(f"removed {part.name}: {part.files:,} files, {_size(part.bytes)}")
+    if not removed:
+        echo("there was nothing to remove")
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if number < 1000:
+            return f"{number:,.0f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} GB"

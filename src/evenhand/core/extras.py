@@ -1,0 +1,22 @@
+"""Packages that only some verbs need."""
+
+import re
+import shlex
+from importlib.metadata import PackageNotFoundError, requires
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs what an extra of evenhand needs, wherever evenhand itself came from.
+
+    Example:
+        >>> from evenhand.core.extras import how_to_install
+        >>> how_to_install("timm")
+        "pip install 'timm>=1.0'"
+    """
+    try:
+        known = requires("evenhand") or []
+    except PackageNotFoundError:  # run from its sources
+        known = []
+    wanted = [line.split(";")[0].strip() for line in known if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
+    # Not evenhand[...]: the name is looked up in an index, which need not have it.
+    return f"pip install {shlex.join(wanted)}" if wanted else f"pip install '.[{extra}]' in a clone of evenhand"

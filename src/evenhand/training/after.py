@@ -1,0 +1,105 @@
+"""A finished run judged with its logits adjusted, and the adjustment kept for those who use the model."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.priors import TAUS
+from evenhand.metrics.summary import summarise
+from evenhand.runs.folder import Run
+from evenhand.training.adjusting import KEPT, Adjusted, adjust, change_prior_of, refuse_twice
+from evenhand.training.evaluation import Evaluation, predict_rows, rows_of
+from evenhand.training.inference import TrainedModel, even_out, load, selected_weights
+
+EVENED = TAUS[TAUS <= 1.5]
+"""What is tried for tau-normalised weights; 1 makes all equally long."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to do to the logits of a finished run: one of these.
+
+    Attributes:
+        adjust: tau of post-hoc logit adjustment, or `auto`.
+        prior: `train`, `balanced` or a file of class shares.
+        normalise: tau of tau-normalised weights, or `auto`.
+    """
+
+    adjust: str | None = None
+    prior: str | None = None
+    normalise: str | None = None
+
+    def __post_init__(self) -> None:
+        asked = [name for name in ("adjust", "prior", "normalise") if getattr(self, name) is not None]
+        if len(asked) > 1:
+            raise EvenhandError(f"--{asked[0]} and --{asked[1]} both change the logits; give one of them.")
+
+
+def evaluate_adjusted(run: Path | str, wish: Wish) -> Evaluation:
+    """Judge a finished run with its logits adjusted; the adjustment is kept in the run, its own files stay as they are.
+
+    From then on :func:`evenhand.load`, `predict` and `export` apply it. It is made from the logits as the network
+    gives them, so that another one takes its place.
+
+    Raises:
+        EvenhandError: the run is not finished, or its training does not allow the adjustment.
+    """
+    folder = Run(Path(run))
+    before = folder.summary.model_dump(mode="json", exclude_unset=True)
+    if wish.normalise is not None:
+        adjusted = _evened(folder, _tau(wish.normalise, "normalise"))
+    elif wish.prior is not None:
+        adjusted = change_prior_of(run, wish.prior)
+    else:
+        adjusted = adjust(run, _tau(wish.adjust or "auto", "adjust"))
+    judged = summarise(adjusted.predictions)
+    plain = summarise(replace(folder.predictions, adjustment=None))
+    content = {**adjusted.adjustment, **{key: judged[key] for key in KEPT}}
+    folder.write_adjustment(content)
+    said: dict[str, Any] = {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in KEPT}}
+    return Evaluation(adjusted.predictions, {**before, **judged, **said})
+
+
+def _tau(text: str, option: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not 0 <= value <= 10:
+        raise EvenhandError(f"--{option} takes auto or a number from 0 to 10, got {text!r}.")
+    return value
+
+
+def _evened(folder: Run, tau: float | Literal["auto"]) -> Adjusted:
+    """Predict with tau-normalised weights; tau is chosen on validation where it is not given."""
+    refuse_twice(folder)
+    chosen = "given"
+    if tau == "auto":
+        if not folder.splits.val:
+            raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
+        reached = [_reached(_predict_evened(folder, float(each), "val")) for each in EVENED]
+        tau, chosen = float(round(EVENED[int(np.argmax(reached))], 3)), "validation"
+    adjustment = {"kind": "tau-normalised", "chosen": chosen, "tau": tau}
+    return Adjusted(_predict_evened(folder, tau, "test"), adjustment)
+
+
+def _reached(predictions: Predictions) -> float:
+    predicted, classes = predictions.predicted(), predictions.num_classes
+    return float(balanced_accuracy(confusion_matrix(predictions.targets, predicted, classes)))
+
+
+def _predict_evened(folder: Run, tau: float, split: Literal["val", "test"]) -> Predictions:
+    config = folder.config
+    model: TrainedModel = load(selected_weights(folder.path))
+    even_out(model.network, tau)
+    table = load_source(config.data.source, data_root=config.data.root)
+    rows = rows_of(table, getattr(folder.splits, split), folder)
+    return predict_rows(model, config, table, rows, folder.predictions.train_counts)[0]
