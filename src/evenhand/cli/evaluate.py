@@ -79,6 +79,8 @@ def show(summary: dict[str, Any]) -> None:
     images = f"{summary['images']:,} {'image' if summary['images'] == 1 else 'images'}"
     heading = f"{summary['objective']}, {summary['model']}, on {summary['source']}{part}: {images}"
     console.print(cell(heading, "bold"), soft_wrap=True)
+    for failure in summary.get("failures", ()):
+        console.print(cell(f"{summary['objective']} {failure}"), soft_wrap=True)
     console.print(_headline(summary))
     console.print()
     console.print(_class_table(summary["per_class"]))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.text import some
 from evenhand.metrics import classification as judge
+from evenhand.metrics.failures import failures
 from evenhand.metrics.intervals import mean_recall_interval, wilson_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
@@ -34,6 +35,7 @@ def summarise(predictions: Predictions) -> dict[str, Any]:
           `interval`, `classes` (all in the group) and `tested` (those that occur); `shot_rule`: how they were told
           apart;
         - `nll` in nats, `ece` (15 equal bins), `mean_confidence`;
+        - `failures`: what has to be told first, see :mod:`evenhand.metrics.failures`;
         - `intervals`: how intervals were made, in words, and which classes have none;
         - `per_class`: `name`, `group`, `train_count`, `test_count`, `recall`, `recall_interval`, `precision`, `f1`,
           the last four None for a class that does not occur, the interval also for one tested on a single group;
@@ -77,6 +79,7 @@ def summarise(predictions: Predictions) -> dict[str, Any]:
         "nll": judge.negative_log_likelihood(log_probabilities, predictions.targets),
         "ece": judge.expected_calibration_error(confidences, predicted == predictions.targets),
         "mean_confidence": float(confidences.mean()),
+        "failures": failures(predictions),
         "intervals": _interval_words(predictions),
         "per_class": _per_class(predictions, confusion, groups),
         "confusion_matrix": confusion.tolist(),

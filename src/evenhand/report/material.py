@@ -76,6 +76,7 @@ class ComparisonFile(_Content):
     runs: list[Entry]
     table: list[ObjectiveRow]
     differences: list[DifferenceRow]
+    failures: list[str] = []
     verdicts: list[str] = Field(min_length=1)
     method: str
     notes: list[str]

@@ -167,13 +167,14 @@ def _verdict(material: Material) -> list[str]:
     """Return what to know first, the most important sentence first."""
     if material.comparison is not None:
         *sentences, last = material.comparison.verdicts
-        return [last, *sentences]
+        return [last, *(f"Failed: {each}." for each in material.comparison.failures), *sentences]
     lines = [_sentence(name, summary) for name, summary in material.summaries().items()]
-    if len(lines) > 1:
+    lines += [f"Failed: {name} {each}." for name, summary in material.summaries().items() for each in summary.failures]
+    if len(material.summaries()) > 1:
         alike = "the same" if material.same_images() else "different"
         return [
-            f"{len(lines)} runs side by side, tested on {alike} images. Whether they differ is not tested here; for "
-            "that, compare objectives over several seeds with evenhand compare.",
+            f"{len(material.summaries())} runs side by side, tested on {alike} images. Whether they differ is not "
+            "tested here; for that, compare objectives over several seeds with evenhand compare.",
             *lines,
         ]
     return lines or ["Not finished."]

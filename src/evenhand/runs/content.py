@@ -160,6 +160,7 @@ class Summary(_Content):
     nll: _Positive
     ece: _Share
     mean_confidence: _Share
+    failures: tuple[str, ...] = ()
     intervals: str
     per_class: tuple[ClassFigures, ...] = Field(min_length=2)
     confusion_matrix: tuple[tuple[_Count, ...], ...]

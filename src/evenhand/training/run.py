@@ -20,6 +20,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.processor import announces_amx, has_tiles
 from evenhand.core.seeds import stream
 from evenhand.data.table import Split
+from evenhand.metrics.failures import ended_at_worst
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.models.build import known_model
@@ -170,6 +171,8 @@ def judge(run: Run, trainer: Trainer) -> None:
             **adjusted,
             **summarise(predictions),
         }
+        worst = ended_at_worst(trainer.history, summary["selected"]["epoch"])
+        summary["failures"] = [*([worst] if worst else []), *summary["failures"]]
         run.write_summary(summary)
     fabric.barrier()
 

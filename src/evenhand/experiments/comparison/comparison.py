@@ -10,12 +10,8 @@ import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import writing
-from evenhand.experiments.comparison.judging import (
-    MARGIN,
-    differences_on_images,
-    image_errors,
-    judge_differences,
-)
+from evenhand.experiments.comparison.failed import failures_told, judge_sound
+from evenhand.experiments.comparison.judging import MARGIN, differences_on_images, image_errors
 from evenhand.experiments.comparison.reading import (
     TestFigures,
     TestSet,
@@ -48,6 +44,8 @@ class Comparison:
     differences: list[Difference]
     per_class: list[ClassRow]
     """Sorted by training count, largest first."""
+    failures: list[str]
+    """What failed, which is told first and from which nothing is concluded."""
     verdicts: list[str]
     """A sentence for each difference that is known, one for those that are not, and at last what to use."""
     notes: list[str]
@@ -81,6 +79,7 @@ class Comparison:
             "table": [asdict(row) for row in self.rows],
             "differences": [each.to_json() for each in self.differences],
             "per_class": [asdict(row) for row in self.per_class],
+            "failures": self.failures,
             "verdicts": self.verdicts,
             "method": self.method(),
             "notes": self.notes,
@@ -149,10 +148,11 @@ def compare_runs(
     test_set, figures = read_figures(picked)
     seeds = list(picked[chosen])
     tested, few_note = _tested_metrics(figures)
+    failed = failures_told(figures)
     images = _image_errors(test_set, figures, tested, chosen)
     if len(seeds) > 1:
         steps = _resolutions(test_set, figures[chosen])
-        differences = judge_differences(tested, chosen, resolutions=steps, images=images, level=level, margin=margin)
+        differences = judge_sound(tested, chosen, failed, resolutions=steps, images=images, level=level, margin=margin)
     else:
         differences = differences_on_images(images, chosen)
     first = next(iter(picked[chosen].values()))
@@ -168,6 +168,7 @@ def compare_runs(
         rows=[row for each in picks for row in figure_rows(each, grouped, figures, test_set)],
         differences=differences,
         per_class=class_rows(test_set, figures, chosen),
+        failures=[sentence for own in failed.values() for sentence in own.values()],
         verdicts=[*verdict_sentences(differences), conclusion(differences, chosen)],
         notes=[
             *_seed_notes(seeds),

@@ -37,7 +37,8 @@ def judge_differences(
     within the margin. A wrong "no difference that matters" counts among the 5% too.
 
     Args:
-        values: for each metric, for each objective, a value a seed; the same seeds in the same order everywhere.
+        values: for each metric, for each objective, a value a seed; the same seeds in the same order everywhere. An
+            objective of the first metric may be missing in others.
         baseline: the objective that the others are compared with.
         resolutions: for each metric what one test image changes; differences that vary by less are equal.
         images: for each metric and objective what other test images could change; without it, claims are about these
@@ -60,16 +61,18 @@ def judge_differences(
     others = [name for name in values[metrics[0]] if name != baseline] if metrics else []
     if not others:
         return []
-    evidence: list[Evidence] = []
+    evidence: list[Evidence | None] = []
     for metric in metrics:
         found = moderated_differences(values[metric], baseline, resolution=(resolutions or {}).get(metric, 0.0))
         own = (images or {}).get(metric, {})
-        evidence += [Evidence(found[name], own.get(name)) for name in others]
-    judged = claim_levels([each.p for each in evidence], *chained_questions(len(others), len(metrics), level))
+        evidence += [Evidence(found[name], own.get(name)) if name in found else None for name in others]
+    p = [None if each is None else each.p for each in evidence]
+    judged = claim_levels(p, *chained_questions(len(others), len(metrics), level))
     places = [(metric, name) for metric in metrics for name in others]
     return [
         _difference(name, baseline, metric, each, share, claimed=claimed, level=level, margin=margin)
         for (metric, name), each, (share, claimed) in zip(places, evidence, judged, strict=True)
+        if each is not None
     ]
 
 

@@ -78,7 +78,8 @@ def worth_more_seeds(differences: Sequence[Difference]) -> bool:
 
     They could not where only the sampling of test images stands in the way.
     """
-    open_ = [each for each in differences if each.metric == differences[0].metric and not each.decided]
+    primary = [each for each in differences if each.metric == differences[0].metric]
+    open_ = [each for each in primary if not each.decided and not each.failed]
     return any(not each.on_these_images or each.more_seeds is not None for each in open_)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics import classification as judge
+from evenhand.metrics.failures import ended_at_worst, learned_nothing, no_few_shot
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
 from evenhand.runs.config import Config
@@ -99,6 +100,10 @@ class TestFigures:
     """(K,)."""
     right: NDArray[np.bool_]
     """(N,): whether each test image was classified rightly."""
+    failed: str | None
+    """Why nothing is concluded from the run."""
+    no_few: str | None
+    """Why nothing is concluded about few-shot classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +148,13 @@ def read_figures(
                 raise EvenhandError(
                     f"Cannot compare {run.path}: its training counts are not those of the other runs of seed {seed}."
                 )
-            figures.setdefault(objective, []).append(_judge(found))
+            figures.setdefault(objective, []).append(_judge(found, run))
     if shared is None:
         raise EvenhandError("There are no runs to compare; give the folders of finished ones.")
     return shared, figures
 
 
-def _judge(predictions: Predictions) -> TestFigures:
+def _judge(predictions: Predictions, run: Run) -> TestFigures:
     predicted, groups = predictions.predicted(), shot_groups(predictions.train_counts)
     confusion = judge.confusion_matrix(predictions.targets, predicted, predictions.num_classes)
     confidences = np.exp(predictions.log_probabilities().max(axis=1))
@@ -165,6 +170,8 @@ def _judge(predictions: Predictions) -> TestFigures:
         groups=groups,
         train_counts=predictions.train_counts,
         right=predicted == predictions.targets,
+        failed=ended_at_worst(run.history, run.summary.selected.epoch) or learned_nothing(predictions),
+        no_few=no_few_shot(predictions),
     )
 
 

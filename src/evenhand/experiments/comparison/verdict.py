@@ -48,6 +48,8 @@ class Difference:
     """None where there is no test: with one seed, or where nothing spreads."""
     spread: float | None = None
     """Standard deviation of the differences over seeds."""
+    failed: str = ""
+    """Why nothing is concluded; empty where nothing failed."""
     evidence: Evidence | None = field(default=None, repr=False, compare=False)
     """What it is read from."""
 
@@ -111,6 +113,8 @@ class Difference:
 
     def why(self) -> str:
         """Say why nothing is claimed."""
+        if self.failed:
+            return f"nothing is concluded, as {self.failed}"
         seeds = f"{self.seeds} seed{'s' * (self.seeds != 1)}"
         if self.seeds < 2:
             return (
@@ -146,6 +150,7 @@ def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
     """
     if differences and differences[0].seeds < 2:
         return [each.sentence() for each in differences]
+    differences = [each for each in differences if not each.failed]
     known = [each.sentence() for each in differences if each.outcome != "cannot tell yet"]
     odd = [
         each.sentence()
@@ -189,7 +194,9 @@ def conclusion(differences: Sequence[Difference], baseline: str) -> str:
         return f"No winner: there is nothing to compare {baseline} with."
     if differences[0].seeds < 2:
         return "No winner yet: one seed cannot tell a better objective from training noise; run 3 seeds or more."
-    primary = [each for each in differences if each.metric == differences[0].metric]
+    primary = [each for each in differences if each.metric == differences[0].metric and not each.failed]
+    if not primary:
+        return f"Nothing is concluded: {differences[0].failed}."
     better = [each.objective for each in primary if each.claimed and each.mean > 0]
     if better:
         return _use(better, differences, baseline)
@@ -238,6 +245,8 @@ def _use(better: Sequence[str], differences: Sequence[Difference], baseline: str
 
 def outcome_words(difference: Difference) -> str:
     """Return the outcome as tables show it, wherever they are."""
+    if difference.failed:
+        return "failed"
     if difference.mean == 0 == difference.spread:
         return "no difference seen"
     return "not tested" if difference.level == 0 and difference.p is not None else difference.outcome

@@ -66,7 +66,8 @@ def terminal_text(comparison: "Comparison", width: int) -> str:
     *sentences, last = comparison.verdicts
     drawn = ["\n".join(picture(comparison.differences, width))] if comparison.differences else []
     told = [_filled([f"- {each}" for each in sentences], width)] if sentences else []
-    parts.append("\n\n".join(["Verdict\n" + _filled([last], width), *drawn, *told]))
+    failed = [_filled([f"Failed: {each}." for each in comparison.failures], width)] if comparison.failures else []
+    parts.append("\n\n".join(["Verdict\n" + _filled([last], width), *failed, *drawn, *told]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,6 +75,8 @@ def markdown(comparison: "Comparison") -> str:
     """Return everything as a page of Markdown, with all classes."""
     *sentences, last = comparison.verdicts
     parts = [f"# {markdown_escaped(_heading(comparison))}", f"**{markdown_escaped(last)}**"]
+    if comparison.failures:
+        parts.append("\n".join(f"- Failed: {markdown_escaped(each)}." for each in comparison.failures))
     if comparison.differences:
         parts.append("\n".join(["```", *picture(comparison.differences, 100), "```"]))
     if sentences:
