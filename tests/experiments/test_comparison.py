@@ -93,9 +93,8 @@ def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
     assert told["cot"].outcome == "cannot tell yet"
     assert "failed" in comparison.table()
     assert comparison.failures == [told["cot"].failed]
-    assert told["cce"] == compare_runs([run for run in runs if "cot" not in run.name]).differences[0], (
-        "as if it were not"
-    )
+    without = compare_runs([run for run in runs if "cot" not in run.name])
+    assert told["cce"] == without.differences[0], "as if it were not there"
     for text in (comparison.table(), comparison.markdown()):
         assert text.index("Failed: cot learned nothing") < text.replace("\n  ", " ").index("balanced accuracy: cce +")
     for seed in range(4):

@@ -15,6 +15,7 @@ from evenhand.report.figures.overview import overview, overview_image
 from evenhand.report.figures.recall import RECALL, recall_by_count
 from evenhand.report.figures.recall_difference import DIFFERENCE, recall_difference
 from evenhand.report.figures.style import FORMATS, GROUP_COLOURS, PALETTE, figure_bytes, save_figure
+from evenhand.report.figures.verdict import VERDICT, verdict_picture
 
 __all__ = [
     "FORMATS",
@@ -41,7 +42,8 @@ __all__ = [
     "reliability",
     "save_figure",
     "sort_errors",
+    "verdict_picture",
 ]
 
-PAGE = (DISTRIBUTION, RECALL, DIFFERENCE, CONFUSION, CALIBRATION, *CURVES, EMBEDDING)
+PAGE = (VERDICT, DISTRIBUTION, RECALL, DIFFERENCE, CONFUSION, CALIBRATION, *CURVES, EMBEDDING)
 """The figures of the report, in the order of the page; each says itself where it stands and when."""

@@ -13,7 +13,9 @@ from evenhand.report.material import Material
 # Up to so many the bars are worth an SVG.
 MOST_DRAWN = 200
 
-Section = Literal["objectives", "data", "recall", "differences", "confusion", "calibration", "training", "features"]
+Section = Literal[
+    "verdict", "objectives", "data", "recall", "differences", "confusion", "calibration", "training", "features"
+]
 """The sections of the page that have figures."""
 
 Hover = Sequence[tuple[Artist, Sequence[str]]]

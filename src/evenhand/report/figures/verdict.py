@@ -1,0 +1,91 @@
+"""The verdict as one picture: differences from the baseline with their intervals, the zero line and the margin."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison.verdict import Difference, outcome_words
+from evenhand.report.figures.page_figure import PageFigure, Shown
+from evenhand.report.figures.style import (
+    FAINT,
+    GAIN,
+    INK,
+    LOSS,
+    NAME_SIZE,
+    QUIET,
+    clear_frame,
+    literal,
+    new_figure,
+    widest,
+)
+from evenhand.report.material import DifferenceRow, Material
+
+
+def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline: str) -> Figure:
+    """Draw the primary differences, in points: a dot and an interval each, the zero line, and the margin as a band.
+
+    What is better has the colour of gains, what is worse that of losses; what cannot be told is grey.
+
+    Args:
+        differences: of one comparison; only those of the first metric are drawn.
+        baseline: what they are differences from.
+
+    Example:
+        >>> from evenhand.experiments.comparison import judge_differences
+        >>> from evenhand.report.figures import verdict_picture
+        >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
+        >>> figure = verdict_picture(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['cce', 'cot']
+    """
+    if not differences:
+        raise EvenhandError("There is no difference to draw.")
+    shown = [each for each in differences if each.metric == differences[0].metric]
+    names = [literal(each.objective) for each in shown]
+    words = [_words(each) for each in shown]
+    figure = new_figure(4.2 + widest(names) + widest(words), 0.9 + 0.28 * len(shown))
+    axes = figure.subplots()
+    margin = 100 * shown[0].margin
+    axes.axvspan(-margin, margin, color=FAINT, alpha=0.35, linewidth=0)
+    axes.axvline(0, color=INK, linewidth=0.9)
+    for row, each in enumerate(shown):
+        colour = GAIN if each.outcome.startswith("better") else LOSS if each.outcome.startswith("worse") else QUIET
+        if each.low is not None and each.high is not None:
+            axes.hlines(row, 100 * each.low, 100 * each.high, color=colour, linewidth=2)
+        axes.plot(100 * each.mean, row, "o", color=colour, markersize=5)
+    axes.set_yticks(range(len(shown)), names, fontsize=NAME_SIZE)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    clear_frame(axes, "x")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(
+        f"balanced accuracy against {literal(baseline)} (points); band: too small to matter", fontsize=NAME_SIZE
+    )
+    other = axes.secondary_yaxis("right")
+    other.set_yticks(range(len(shown)), words, fontsize=NAME_SIZE)
+    other.tick_params(length=0)
+    other.spines["right"].set_visible(False)
+    return figure
+
+
+def _words(difference: Difference | DifferenceRow) -> str:
+    if isinstance(difference, Difference):
+        return outcome_words(difference)
+    return difference.words or difference.outcome
+
+
+def _on_page(material: Material, _: str) -> Shown:
+    assert material.comparison is not None
+    comparison = material.comparison
+    primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
+    said = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {_words(each)}" for each in primary)
+    figure = verdict_picture(comparison.differences, comparison.baseline)
+    return Shown(figure, f"Differences in balanced accuracy against {comparison.baseline}: {said}.")
+
+
+VERDICT = PageFigure(
+    "verdict",
+    "verdict",
+    _on_page,
+    condition=lambda material: material.comparison is not None and bool(material.comparison.differences),
+)
