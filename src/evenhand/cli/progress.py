@@ -108,7 +108,7 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
         echo_json(summary)
         return
     for failure in summary.get("failures", ()):
-        typer.echo(f"{summary['objective']} {failure}")
+        echo(f"{summary['objective']} {failure}")
     ends = summary["balanced_accuracy_interval"]
     interval = "" if ends is None else f" [{ends[0]:.1%}, {ends[1]:.1%}]"
     echo(
