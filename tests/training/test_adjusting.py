@@ -26,6 +26,7 @@ from evenhand.training.evaluation import evaluate_run, keep_missing
 from evenhand.training.export import export_onnx
 from evenhand.training.inference import load
 from evenhand.training.run import train_run
+from evenhand.training.sharing import derive_run, shares_training
 from tests.training.runs import tiny
 
 
@@ -206,3 +207,21 @@ def test_a_lost_summary_is_written_again_with_the_adjustment(runs: tuple[Run, Ru
         (run.path / name).unlink()
     keep_missing(run.path, evaluate_run(run.path))
     assert [(run.path / name).read_bytes() for name in names] == before
+
+
+def test_runs_share_their_training(runs: tuple[Run, Run, Run], tmp_path: Path) -> None:
+    plain, _, auto = runs
+    shared = shares_training(auto.config)
+    assert shared is not None
+    assert shared == plain.config
+    derived = derive_run(plain.path, auto.config, tmp_path / "derived")
+    assert derived.finished
+    content = [run.summary.model_dump(mode="json") for run in (derived, auto)]
+    for each in content:
+        del each["seconds_per_epoch"]
+    assert content[0] == content[1]
+    for name in ("predictions.npz", "validation.npz", "weights/best.safetensors", "features.npz", "adjustment.json"):
+        assert (derived.path / name).read_bytes() == (auto.path / name).read_bytes(), name
+    with pytest.raises(EvenhandError, match="was trained otherwise"):
+        derive_run(plain.path, tiny(objective="ce+post-hoc", seed=1), tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -77,8 +77,8 @@ def best_tau(logits: ArrayLike, targets: ArrayLike, counts: ArrayLike) -> float:
 
     Example:
         >>> from evenhand.metrics.priors import best_tau
-        >>> best_tau([[2.0, 1.0], [1.0, 0.0], [3.0, 0.0]], [1, 0, 0], counts=[90, 10])
-        0.7
+        >>> best_tau([[2.0, 1.0], [2.0, 0.0]], [1, 0], counts=[90, 10])  # right from 0.5 to 0.9
+        0.9
     """
     labels, z = np.asarray(targets, np.int64), np.asarray(logits, np.float64)
     shift = np.log(class_prior(counts))
