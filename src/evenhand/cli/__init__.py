@@ -13,6 +13,7 @@ from evenhand.cli.config import config
 from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
 from evenhand.cli.inspect import inspect
+from evenhand.cli.objectives import objectives
 from evenhand.cli.output import echo, remark
 from evenhand.cli.predict import predict
 from evenhand.cli.report import report
@@ -34,7 +35,8 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
     inspect: ("evenhand inspect photos/", "evenhand inspect digits --imbalance exp:20 --figure classes.png"),
     train: ("evenhand train photos/", "evenhand train cifar10 --imbalance exp:100 --objective balanced-softmax+cce"),
     compare: ("evenhand compare photos/", "evenhand compare digits --imbalance exp:20 --objectives ce,cce --seeds 3"),
-    evaluate: ("evenhand evaluate runs/photos", "evenhand evaluate runs/photos more-photos/ --json"),
+    objectives: ("evenhand objectives", "evenhand objectives --json"),
+    evaluate: ("evenhand evaluate runs/photos", "evenhand evaluate runs/photos --adjust auto"),
     predict: ("evenhand predict runs/photos holiday.jpg", "evenhand predict runs/photos inbox/ --out inbox.csv"),
     export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export best.safetensors --onnx photos.onnx"),
     report: ("evenhand report runs/photos", "evenhand report runs/a runs/b --out both.html"),

@@ -28,7 +28,10 @@ from evenhand.cli.output import begin, remark
 def train(
     source: Source = None,
     objective: Annotated[
-        str | None, typer.Option(help="ce, focal, cot, cce, or with options: focal:gamma=2, cce:gamma=-2.")
+        str | None,
+        typer.Option(
+            help="A loss and parts joined by +: cce, balanced-softmax+cce:share=0.3; see evenhand objectives."
+        ),
     ] = None,
     imbalance: ImbalanceSpec = None,
     model: ModelName = None,
@@ -60,6 +63,8 @@ def train(
     tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write the history for it too.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; under runs/ if not given.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run; no other option is taken.")] = None,
+    first: Annotated[Path | None, typer.Option("--from", help="A finished run to begin a second stage from.")] = None,
+    stage: Annotated[str | None, typer.Option(help="The second stage of --from: crt or lws.")] = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON line an epoch, then the summary.")] = False,
 ) -> None:
@@ -98,7 +103,15 @@ def train(
         raise EvenhandError(
             f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
         )
-    wanted = make_config(recipe, config, settings or (), **flags)
+    if first is None and stage is None:
+        wanted = make_config(recipe, config, settings or (), **flags)
+    else:
+        given = (resume, config, settings, *(value for name, value in flags.items() if name != "epochs"))
+        if first is None or stage is None or recipe != "small" or any(value is not None for value in given):
+            raise EvenhandError("A second stage is --from RUN --stage crt or lws; it takes all but --epochs from RUN.")
+        from evenhand.training.start import second_stage
+
+        wanted = second_stage(first, stage, epochs=epochs)
     if not (quiet or as_json):
         begin(f"training {wanted.objective} on {wanted.data.source}" if resume is None else f"continuing {resume}")
     from evenhand.cli.progress import is_first_process, show_summary, watching

@@ -1,0 +1,30 @@
+"""`evenhand objectives`: what an objective can be made of."""
+
+from typing import Annotated
+
+import typer
+
+from evenhand.cli.output import cell, echo_json
+
+
+def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
+    """List the parts of objectives: one loss (ce if none is named) and any number of others, joined by +."""
+    from dataclasses import asdict
+    from itertools import groupby
+
+    from rich.console import Console
+
+    from evenhand.training.objectives import describe_objectives
+    from evenhand.training.objectives.part import KINDS
+
+    parts = describe_objectives()
+    if as_json:
+        echo_json([asdict(part) for part in parts], indent=2)
+        return
+    console = Console(highlight=False)
+    for kind, of_kind in groupby(parts, key=lambda part: part.kind):
+        console.print(cell(f"{kind}: {KINDS[kind]}"), style="bold", soft_wrap=True)
+        for part in of_kind:
+            console.print(cell(f"  {part.name:<16} {part.help}"), soft_wrap=True)
+            for name, text in part.settings.items():
+                console.print(cell(f"  {'':<16} {part.name}:{name}=  {text}"), style="dim", soft_wrap=True)

@@ -1,0 +1,45 @@
+"""What objectives can be made of is listed from the registry, and a second stage is begun from a finished run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evenhand.runs.folder import Run
+from evenhand.training.objectives import list_objectives
+from evenhand.training.run import train_run
+from tests.trained import evenhand
+from tests.training.runs import tiny
+
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+
+
+def test_every_part_is_listed(capsys: Capture, monkeypatch: Patch) -> None:
+    code, out, _ = evenhand(capsys, monkeypatch, "objectives")
+    assert code == 0
+    assert "ldam:margin=  a number above 0 and up to 2 (0.5): of the rarest class, in cosines" in out
+    code, out, _ = evenhand(capsys, monkeypatch, "objectives", "--json")
+    assert [part["name"] for part in json.loads(out)] == list_objectives()
+
+
+def test_a_second_stage_on_the_command_line(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:
+    first = train_run(tiny(epochs=1), tmp_path / "first").path
+    arguments = ("train", "--from", first, "--stage", "crt", "--epochs", "1", "--out", tmp_path / "second")
+    code, _, err = evenhand(capsys, monkeypatch, *arguments)
+    assert code == 0, err
+    assert "crt: the last layer alone is trained" in err
+    assert Run(tmp_path / "second").config.start.weights == str(first)
+    for wrong in (("--stage", "crt"), ("--from", first), ("--from", first, "--stage", "crt", "--seed", "1")):
+        code, _, err = evenhand(capsys, monkeypatch, "train", *wrong)
+        assert code == 2
+        assert "A second stage is --from RUN --stage crt or lws" in err
+
+
+def test_adjusting_on_the_command_line(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:
+    run = train_run(tiny(objective="ce", epochs=2), tmp_path / "run").path
+    code, out, _ = evenhand(capsys, monkeypatch, "evaluate", run, "--adjust", "1")
+    assert code == 0
+    assert "Adjusted after training: post-hoc, tau 1; unadjusted, balanced accuracy is" in out
+    code, _, err = evenhand(capsys, monkeypatch, "evaluate", run, "digits", "--adjust", "1")
+    assert code == 2
+    assert "leave SOURCE out" in err
