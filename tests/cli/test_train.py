@@ -209,3 +209,31 @@ def test_terminated_from_outside_and_resumed(
     code, _, err = run(capsys, monkeypatch, "--resume", "long")
     assert (code, err) == (130, "evenhand: stopped; continue with evenhand train --resume long\n")
     assert load_state(Path("long/state/state.pt"))["epoch"] == done + 1
+
+
+def test_two_trainings_at_once_get_a_folder_each_or_the_second_is_refused(tmp_path: Path) -> None:
+    """Real processes that begin together, with the same default name and with the same --out."""
+    command = [sys.executable, "-m", "evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--quiet"]
+
+    def both(*more: str) -> list[tuple[int, str]]:
+        running = [
+            subprocess.Popen(
+                [*command, "--objective", objective, *more], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+            )
+            for objective in (("cce", "cce") if not more else ("ce", "cce"))
+        ]
+        said = [process.communicate(timeout=300)[1] for process in running]
+        return sorted((process.returncode, text) for process, text in zip(running, said, strict=True))
+
+    assert both() == [(0, ""), (0, "")]
+    name = "digits_exp-20_cce_resnet8_seed0"
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [name, f"{name}_2"]
+    assert all((path / "summary.json").is_file() for path in (tmp_path / "runs").iterdir())
+
+    (first, _), (second, sentence) = both("--out", "mine")
+    assert (first, second) == (0, 2)
+    assert sentence.startswith("evenhand: ")
+    assert "mine" in sentence
+    assert sentence.count("\n") == 1
+    assert len((tmp_path / "mine" / "history.csv").read_text().splitlines()) == 4
+    assert not list(tmp_path.rglob(".lock"))

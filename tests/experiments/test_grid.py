@@ -1,13 +1,12 @@
 """A grid's runs: their names, what is refused, and how far they are."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import (
     Failure,
     Job,
@@ -17,7 +16,6 @@ from evenhand.experiments.grid.jobs import (
     status,
     write_failure,
 )
-from evenhand.experiments.grid.locks import take_lock
 from evenhand.experiments.grid.naming import run_name
 from evenhand.runs.config import make_config
 
@@ -91,12 +89,10 @@ def test_timm_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.M
 def test_status_is_what_lies_on_disk(tmp_path: Path) -> None:
     job = Job(make_config(), tmp_path / "runs" / "a")
     assert status(job) is Status.MISSING
-    lock = take_lock(job.lock)
-    assert lock is not None
-    assert status(job) is Status.RUNNING
-    lock.release()
+    with claimed(job.folder):
+        assert status(job) is Status.RUNNING
     assert status(job) is Status.MISSING
-    job.folder.mkdir()
+    job.folder.mkdir(parents=True)
     (job.folder / "config.yaml").touch()
     assert status(job) is Status.INTERRUPTED
     failure = Failure(job, "The loss became nan — at step 3.")
@@ -115,25 +111,3 @@ def test_a_damaged_note_of_a_failure_is_still_a_failure(tmp_path: Path) -> None:
     found = read_failure(job)
     assert found is not None
     assert "cannot be read" in found.reason
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the holder of the lock is forked")
-def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    path = tmp_path / "a.lock"
-    told, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        take_lock(path)
-        os.write(tell, b"x")
-        signal.pause()
-        os._exit(0)
-    os.read(told, 1)
-    assert take_lock(path) is None
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    lock = take_lock(path)
-    assert lock is not None
-    lock.release()
-    lock.release()
-    os.close(told)
-    os.close(tell)

@@ -11,8 +11,8 @@ import pytest
 from evenhand.cli import grid_progress
 from evenhand.cli.grid_progress import ShownGrid, run_grid, show_failures, show_status, watching_grid
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import Failure, write_failure
-from evenhand.experiments.grid.locks import take_lock
 from evenhand.training.run import train_run
 from evenhand.training.trainer import Interrupted
 from tests.experiments.grids import EPOCHS, small_grid
@@ -126,10 +126,8 @@ def test_the_status_of_a_grid_is_a_table(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(Interrupted):
         train_run(jobs[1].config, jobs[1].folder, callback=StopAfter(10))
     write_failure(Failure(jobs[2], "It was [bold]."))
-    lock = take_lock(jobs[3].lock)
-    assert lock is not None
     capsys.readouterr()
-    with lock:
+    with claimed(jobs[3].folder):
         show_status(jobs, workers=1)
     lines = capsys.readouterr().out.splitlines()
     states = [("done", EPOCHS), ("interrupted", 1), ("failed", 0), ("running", 0)]

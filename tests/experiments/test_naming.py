@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Status, make_grid, status
 from evenhand.experiments.grid.local import run_jobs
-from evenhand.experiments.grid.naming import run_folder, run_name
+from evenhand.experiments.grid.naming import UNNAMED, run_folder, run_name
 from evenhand.runs.config import Config, DataConfig, ScheduleConfig, StartConfig, load_config, make_config, save_config
 from evenhand.runs.frozen import FROZEN
 from tests.experiments.grids import Heard, times_of
@@ -74,7 +74,7 @@ def test_neither_a_new_setting_nor_a_new_default_renames_a_run(recipe: str) -> N
 
 def test_the_frozen_table_has_every_setting() -> None:
     """Who adds a setting adds the value under which runs stay what they were."""
-    known = {key for key in FLAT if not key.startswith("compute.")} - {"data.root"} | {"compute.precision"}
+    known = {key for key in FLAT if not key.startswith("compute.")} - set(UNNAMED) | {"compute.precision"}
     assert known == set(FROZEN)
 
 
@@ -193,6 +193,7 @@ DOES_NOT = (
     "compute.sync_batchnorm=true",
     "compute.workers=3",
     "data.root=/data",
+    "data.allow_outside=true",
     "objective=cce:gamma=-1",
     "data.imbalance=none",
 )

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -13,13 +15,14 @@ import pytest
 import torch
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import claimed, is_locked
 from evenhand.experiments.grid import local, one_run
+from evenhand.experiments.grid.engine import End
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status, write_failure
-from evenhand.experiments.grid.local import default_workers, run_jobs
-from evenhand.experiments.grid.locks import take_lock
+from evenhand.experiments.grid.local import LocalEngine, default_workers, run_jobs
 from evenhand.experiments.grid.naming import run_name
-from evenhand.experiments.grid.one_run import End, do_run
-from evenhand.experiments.grid.progress import GridCallback, GridProgress, JobState, describe, time_left
+from evenhand.experiments.grid.one_run import do_run
+from evenhand.experiments.grid.progress import GridProgress, JobState, describe, time_left
 from evenhand.runs.config import load_config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
@@ -133,16 +136,14 @@ def test_an_unforeseen_error_keeps_its_traceback(tmp_path: Path, monkeypatch: py
         raise ZeroDivisionError("by\nzero")
 
     job = small_grid(tmp_path)[0]
-    monkeypatch.setattr(one_run, "train_run", broken)
+    monkeypatch.setattr(one_run, "begin_run", broken)
     assert do_run(job) == End("failed", "ZeroDivisionError: by zero")
     assert "in broken" in json.loads(job.failure.read_text())["traceback"]
 
 
 def test_a_run_that_someone_works_on_is_busy(tmp_path: Path) -> None:
     job = small_grid(tmp_path)[0]
-    lock = take_lock(job.lock)
-    assert lock is not None
-    with lock:
+    with claimed(job.folder):
         assert do_run(job) == End("busy")
 
 
@@ -172,7 +173,9 @@ def test_an_edited_config_is_refused_but_moved_data_are_not(tmp_path: Path, whol
     text = path.read_text()
     path.write_text(text.replace("lr: 0.1", "lr: 0.2"))
     end = do_run(job)
-    assert end == End("failed", f"{path} was changed after the run began; remove {job.folder} to start it anew.")
+    assert end == End(
+        "failed", f"The config in {job.folder} was changed after the run began; remove that folder to start anew."
+    )
     path.write_text(text)
     data = job.config.data.model_copy(update={"root": str(tmp_path)})
     moved = Job(job.config.model_copy(update={"data": data}), job.folder)
@@ -187,14 +190,14 @@ def test_data_are_loaded_by_one_process_at_a_time(tmp_path: Path, monkeypatch: p
     job, locked = small_grid(tmp_path)[0], []
 
     def look(_: object, __: object, *, callback: Callback, **___: object) -> None:
-        (path,) = job.lock.parent.glob("data-*.lock")
+        (path,) = job.log.parent.glob("data-*.lock")
         for _step in range(2):
-            locked.append(take_lock(path) is None)
+            locked.append(is_locked(path))
             callback.stopped()
         callback.step(1, 1, 1)
         callback.epoch({"epoch": 1})
 
-    monkeypatch.setattr(one_run, "train_run", look)
+    monkeypatch.setattr(one_run, "begin_run", look)
     assert do_run(job) == End("done")
     assert locked == [True, False]
 
@@ -224,10 +227,10 @@ def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(local, "_context", lambda: context)
     for given, expected in (("", ["0", "1"]), ("3,GPU-5", ["3", "GPU-5"])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-        crew = local._Crew(jobs, 2, "", GridCallback())
+        engine = LocalEngine(jobs, workers=2)
         context.Process.reset_mock()
         for job in jobs[:2]:
-            crew._start(job)
+            engine.submit(job)
         told = [call.kwargs["args"][3]["CUDA_VISIBLE_DEVICES"] for call in context.Process.call_args_list]
         assert told == expected
 
@@ -292,3 +295,35 @@ def test_progress_counts_and_foresees(tmp_path: Path, monkeypatch: pytest.Monkey
     progress.done(jobs[1])
     assert progress.seconds_left == 0
     assert progress.epochs_done == progress.epochs
+
+
+NO_MEMORY = """
+import resource
+import sys
+from pathlib import Path
+
+from evenhand.experiments.grid.local import run_jobs
+from tests.experiments.grids import small_grid
+
+if __name__ == "__main__":
+    here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (here // 4, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    for failure in run_jobs(small_grid(Path(sys.argv[1]))[:2], workers=2):
+        print(failure.reason)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited as Linux does it")
+def test_workers_that_cannot_start_fail_their_runs(tmp_path: Path) -> None:
+    """What this process has loaded already works; the server of its workers has to load it again and cannot."""
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_MEMORY, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    sentence = "Its process could not be started twice; there may be too little memory for it.\n"
+    assert (ended.stdout, ended.returncode) == (2 * sentence, 0), ended.stderr
+    assert "Traceback" not in ended.stderr

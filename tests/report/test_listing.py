@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
-from evenhand.experiments.grid.locks import take_lock
 from evenhand.report import listing
 from evenhand.report.listing import Listing, Standing
 from evenhand.runs.config import Config
@@ -124,11 +124,9 @@ def test_a_run_whose_first_epoch_is_not_over_is_training(tmp_path: Path) -> None
     assert (run.state, run.epochs_done, run.epochs, run.problems) == ("training", None, 4, ())
 
 
-def test_the_lock_of_a_grid_means_training_however_long_an_epoch_takes(tmp_path: Path) -> None:
+def test_a_lock_means_training_however_long_an_epoch_takes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", done=1, finished=False, age=10_000)
-    lock = take_lock(Job(Config(), folder).lock)
-    assert lock is not None
-    with lock:
+    with claimed(folder):
         assert only(tmp_path).state == "training"
     assert only(tmp_path).state == "stopped"
 

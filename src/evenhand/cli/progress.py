@@ -1,6 +1,5 @@
 """What a training run shows: a bar in a terminal, plain lines in a pipe, JSON lines for machines, or nothing."""
 
-import os
 import signal
 import sys
 import time
@@ -17,12 +16,8 @@ from evenhand.cli.output import echo, echo_json, remark
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
+from evenhand.training.run import is_first_process
 from evenhand.training.trainer import Callback
-
-
-def is_first_process() -> bool:
-    """Return whether this process speaks for a run that several share."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 class Shown(Callback):

@@ -114,11 +114,11 @@ def train(
         wanted = second_stage(first, stage, epochs=epochs)
     if not (quiet or as_json):
         begin(f"training {wanted.objective} on {wanted.data.source}" if resume is None else f"continuing {resume}")
-    from evenhand.cli.progress import is_first_process, show_summary, watching
+    from evenhand.cli.progress import show_summary, watching
     from evenhand.report.page import write_report
     from evenhand.runs.folder import Run
     from evenhand.training.api import default_folder
-    from evenhand.training.run import resume_run, train_run
+    from evenhand.training.run import begin_run, holding, is_first_process, resume_run
 
     if resume is not None:
         if Run(resume).finished and not quiet:
@@ -126,10 +126,12 @@ def train(
         with watching(Run(resume).config, resume, quiet=quiet, as_json=as_json) as callback:
             run = resume_run(resume, callback=callback)
     else:
-        folder = out or default_folder(wanted)
         command = shlex.join(["evenhand", *sys.argv[1:]])
-        with watching(wanted, folder, quiet=quiet, as_json=as_json) as callback:
-            run = train_run(wanted, folder, command=command, callback=callback)
+        with (
+            holding(out or default_folder(wanted), number=out is None) as folder,
+            watching(wanted, folder, quiet=quiet, as_json=as_json) as callback,
+        ):
+            run = begin_run(wanted, folder, command=command, callback=callback)
     if is_first_process():
         page = write_report([run.path], embedding=False)
         if not quiet:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.locks import is_locked
+from evenhand.core.locks import LOCK, is_locked
 from evenhand.report.key_figures import comparison_figures, failure_reason, run_figures
 from evenhand.runs import names
 from evenhand.runs.folder import Run
@@ -170,15 +170,14 @@ class Listing:
         return Standing(entry, state, changed, **shown, problems=problems)
 
     def _state(self, entry: Entry, changed: float, seconds: float | None) -> State:
-        """Judge by files alone: a grid's lock is sure; else the run goes on if its last news is recent enough."""
+        """Judge by files alone: a lock is sure; else the run goes on if its last news is recent enough."""
         if names.SUMMARY in entry.files:
             return "finished"
-        if entry.path != self.root:  # what lies beside the root is not ours to read
-            lock = _beside(entry, "lock")
-            if _is_plain(lock) and is_locked(lock):
-                return "training"
-            if _is_plain(_beside(entry, "failure.json")):
-                return "failed"
+        lock = entry.path / LOCK
+        if _is_plain(lock) and is_locked(lock):
+            return "training"
+        if entry.path != self.root and _is_plain(_beside(entry, "failure.json")):  # beside the root is not ours to read
+            return "failed"
         return "training" if time.time() - changed < max(FRESH, 3 * (seconds or 0.0)) else "stopped"
 
     def _compared(self, entry: Entry) -> Compared:

@@ -7,7 +7,7 @@ from typing import Any
 from evenhand.core.text import slug
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.folder import Run
-from evenhand.training.run import train_run
+from evenhand.training.run import begin_run, holding
 from evenhand.training.trainer import Callback
 
 
@@ -69,16 +69,12 @@ def train(
         "seed": seed,
     }
     wanted = config if isinstance(config, Config) else make_config(recipe, config, settings, **flags)
-    return train_run(wanted, default_folder(wanted) if out is None else out, callback=callback)
+    with holding(default_folder(wanted) if out is None else out, number=out is None) as folder:
+        return begin_run(wanted, folder, callback=callback)
 
 
 def default_folder(config: Config) -> Path:
-    """Name a run under `runs/` by what it is; a number is added if the name is taken."""
+    """Name a run under `runs/` by what it is."""
     source = Path(config.data.source).name if "/" in config.data.source else config.data.source
     parts = [source, config.data.imbalance, config.objective, config.model.name, f"seed{config.seed}"]
-    folder = first = Path("runs") / slug(*(part for part in parts if part != "none"))
-    number = 2
-    while folder.exists():
-        folder = first.with_name(f"{first.name}_{number}")
-        number += 1
-    return folder
+    return Path("runs") / slug(*(part for part in parts if part != "none"))

@@ -6,6 +6,8 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +19,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import LOCK, claimed
 from evenhand.core.processor import announces_amx, has_tiles
 from evenhand.core.seeds import stream
 from evenhand.data.table import Split
@@ -42,7 +45,7 @@ PACKAGES = ("evenhand", "torch", "torchvision", "lightning-fabric", "numpy", "pi
 
 
 def train_run(config: Config, folder: Path | str, *, command: str = "", callback: Callback | None = None) -> Run:
-    """Train from the beginning into a new folder.
+    """Train from the beginning into a new folder, which no other process can train into meanwhile.
 
     Args:
         config: everything the run needs.
@@ -53,11 +56,42 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", callback
     Raises:
         EvenhandError: if the folder holds something, the data do not fit, or the loss diverges.
     """
+    with holding(folder) as path:
+        return begin_run(config, path, command=command, callback=callback)
+
+
+def resume_run(folder: Path | str, *, callback: Callback | None = None) -> Run:
+    """Continue a run after its last finished epoch; a finished run is left as it is."""
     run = Run(Path(folder))
+    if run.config and run.finished:  # a folder that is no run is refused before it is held
+        return run
+    with holding(folder) as path:
+        return continue_run(path, callback=callback)
+
+
+def is_first_process() -> bool:
+    """Return whether this process speaks for a run that several share."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+
+
+@contextmanager
+def holding(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
+    """Hold the folder of a run as :func:`~evenhand.core.locks.claimed` does; of several processes, the first does."""
+    if is_first_process():
+        with claimed(folder, number=number) as path:
+            yield path
+    else:
+        yield Path(folder)
+
+
+def begin_run(config: Config, folder: Path, *, command: str = "", callback: Callback | None = None) -> Run:
+    """Train from the beginning into a folder that is held."""
     _check(config)
-    _refuse_used(run)  # before other processes join, so that none takes what the first one writes for another run
+    if is_first_process():
+        _refuse_used(Run(folder))
     config = pin_start(config)
     fabric = start_fabric(config)
+    run = Run(Path(fabric.broadcast(str(folder))))  # the first process may have taken one with a number
     prepared = prepare(config, progress=fabric.is_global_zero)
     trainer = Trainer(config, run, prepared, fabric)
     if fabric.is_global_zero:
@@ -65,9 +99,9 @@ def train_run(config: Config, folder: Path | str, *, command: str = "", callback
     return _finish(run, trainer, 0, callback or Callback())
 
 
-def resume_run(folder: Path | str, *, callback: Callback | None = None) -> Run:
-    """Continue a run after its last finished epoch; a finished run is left as it is."""
-    run = Run(Path(folder))
+def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
+    """Continue a run whose folder is held."""
+    run = Run(folder)
     config = run.config
     if run.finished:
         return run
@@ -99,7 +133,7 @@ def _check(config: Config) -> None:
 def _refuse_used(run: Run) -> None:
     path = run.path
     try:
-        used = path.exists() and (not path.is_dir() or any(path.iterdir()))
+        used = path.exists() and (not path.is_dir() or any(each.name != LOCK for each in path.iterdir()))
     except OSError as error:
         raise EvenhandError(f"Cannot look into {path}: {error.strerror}; choose another folder with --out.") from error
     if used and run.begun:

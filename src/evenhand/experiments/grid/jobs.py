@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from evenhand.core.errors import EvenhandError
 from evenhand.core.extras import how_to_install
 from evenhand.core.files import write_json
+from evenhand.core.locks import LOCK, is_locked
 from evenhand.core.spec import parse
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
-from evenhand.experiments.grid.locks import is_locked
 from evenhand.experiments.grid.naming import canonical_source, is_benchmark, run_folder
 from evenhand.models.build import known_model
 from evenhand.models.from_timm import PREFIX
@@ -34,11 +34,13 @@ class Job:
     config: Config
     folder: Path
     """Named by the content of the config."""
+    after: "Job | None" = None
+    """The run whose weights it starts from: it waits for that one, and fails with it."""
 
     @property
     def lock(self) -> Path:
-        """Held by the process that works on the run. It lies beside the runs: a run begins in an empty folder."""
-        return self._beside("lock")
+        """Held by the process that works on the run."""
+        return self.folder / LOCK
 
     @property
     def failure(self) -> Path:
@@ -154,6 +156,25 @@ def make_grid(
                         config = validate(content | {"seed": seed, "objective": objective})
                         jobs.append(Job(config, run_folder(Path(root), config)))
     return jobs
+
+
+def job_after(first: Job, config: Config) -> Job:
+    """Return a run that starts from the weights of another one, beside it, once that is finished.
+
+    Args:
+        first: the run it waits for.
+        config: of the second stage; `start.weights` is set to the first run.
+
+    Example:
+        >>> from evenhand.experiments.grid.jobs import job_after, make_grid
+        >>> from evenhand.runs.config import make_config
+        >>> (first,) = make_grid("runs", make_config(), objectives=["ce"], seeds=[0])
+        >>> second = job_after(first, make_config(objective="ce", epochs=5))
+        >>> second.after == first, second.config.start.weights == str(first.folder)
+        (True, True)
+    """
+    started = config.model_copy(update={"start": config.start.model_copy(update={"weights": str(first.folder)})})
+    return Job(started, run_folder(first.folder.parent, started), after=first)
 
 
 def _canonical_imbalance(text: str) -> str:

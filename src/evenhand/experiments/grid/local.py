@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -18,18 +17,15 @@ from typing import Any
 import torch
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.jobs import Failure, Job, write_failure
-from evenhand.experiments.grid.locks import is_locked
-from evenhand.experiments.grid.one_run import End, do_run
+from evenhand.experiments.grid.engine import End, News, finish_jobs
+from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.one_run import do_run
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
 from evenhand.training.trainer import Callback
 
 MOST_WORKERS = 8
 """Unless more are asked for: each holds the data in memory."""
-POLL = 0.5
-"""Seconds between two looks at runs that another process works on."""
 PATIENCE = 10.0
 """Seconds that a worker has to end when it is asked to."""
 
@@ -68,13 +64,8 @@ def run_jobs(
     """
     if workers is not None and workers < 1:
         raise EvenhandError(f"At least 1 run has to go on at a time, got {workers}.")
-    crew = _Crew(jobs, workers or default_workers(jobs), command, callback or GridCallback())
-    with sigterm_interrupts():
-        try:
-            crew.run()
-        finally:
-            crew.stop()
-    return crew.failures
+    engine = LocalEngine(jobs, workers or default_workers(jobs), command)
+    return finish_jobs(jobs, engine, callback or GridCallback())
 
 
 def default_workers(jobs: Sequence[Job]) -> int:
@@ -113,56 +104,35 @@ class _Worker:
             return
 
 
-class _Crew:
-    """The workers of one grid on this machine."""
+class LocalEngine:
+    """Processes of this machine, one a run.
 
-    def __init__(self, jobs: Sequence[Job], workers: int, command: str, callback: GridCallback) -> None:
-        distinct = {job.folder: job for job in jobs}
-        self.pending = deque(job for job in distinct.values() if not Run(job.folder).finished)
-        self.held: list[Job] = []
-        self.active: list[_Worker] = []
+    Args:
+        jobs: the whole grid, runs that are done already included.
+        workers: how many go on at once.
+        command: what was typed, kept on top of each config.
+    """
+
+    retries = 1
+
+    def __init__(self, jobs: Sequence[Job], workers: int, command: str = "") -> None:
         # Counted over finished runs too: a continued run then has the threads it began with, and ends the same.
-        workers = max(1, min(workers, len(distinct)))
+        workers = max(1, min(workers, len({job.folder for job in jobs})))
         self.slots = list(range(workers - 1, -1, -1))
-        self.losses: Counter[Path] = Counter()
-        self.failures: list[Failure] = []
-        self.command, self.callback = command, callback
+        self.active: list[_Worker] = []
+        self.news: list[News] = []
+        self.command = command
         self.threads = _threads(workers)
         self.gpus = _visible_gpus(count_gpus(jobs))
         self.context = _context()
 
-    def run(self) -> None:
-        """Work until nothing is left to do."""
-        while self.pending or self.held or self.active:
-            self._recall()
-            while self.pending and self.slots:
-                self._start(self.pending.popleft())
-            self._listen()
+    @property
+    def has_room(self) -> bool:
+        """Whether a process more may go on."""
+        return bool(self.slots)
 
-    def stop(self) -> None:
-        """End all workers, gently if they let us."""
-        self.active = [worker for worker in self.active if worker.process.pid is not None]
-        for worker in self.active:
-            worker.process.terminate()
-        deadline = time.monotonic() + PATIENCE
-        for worker in self.active:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-            worker.connection.close()
-        self.active.clear()
-
-    def _recall(self) -> None:
-        """Take up runs that another process worked on, once it does so no longer."""
-        for job in [job for job in self.held if not is_locked(job.lock)]:
-            self.held.remove(job)
-            if Run(job.folder).finished:
-                self.callback.done(job)
-            else:
-                self.pending.append(job)
-
-    def _start(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
+        """Start a process."""
         slot = self.slots.pop()
         environment = dict(os.environ)
         if self.gpus:
@@ -170,60 +140,60 @@ class _Crew:
         ours, theirs = self.context.Pipe(duplex=False)
         arguments = (job, self.command, self.threads, environment, theirs)
         process = self.context.Process(target=_work, args=arguments, name=job.folder.name)
-        self.active.append(_Worker(job, slot, process, ours))  # first, so that an interrupt finds it
-        process.start()
-        theirs.close()
-        self.callback.started(job)
+        worker = _Worker(job, slot, process, ours)
+        self.active.append(worker)  # first, so that an interrupt finds it
+        try:
+            process.start()
+            self.news.append(News(job, "started"))
+        except (OSError, EOFError):  # no process can be made, or the server that makes them has ended
+            self._dismiss(worker)
+            self.news.append(News(job, End("lost", "could not be started", "; there may be too little memory for it")))
+        finally:
+            theirs.close()
 
-    def _listen(self) -> None:
-        """Hear the workers until one of them says something, or it is time to look at others' runs again."""
-        if not self.active:
-            time.sleep(POLL)
-            return
-        heard = [each for worker in self.active for each in (worker.connection, worker.process.sentinel)]
-        wait(heard, POLL if self.held else None)
+    def wait(self, seconds: float | None) -> list[News]:
+        """Hear the processes until one of them says something."""
+        if not self.news:
+            heard = [each for worker in self.active for each in (worker.connection, worker.process.sentinel)]
+            wait(heard, seconds)
         for worker in list(self.active):
             ended = not worker.process.is_alive()  # before the last look, so that its last word is not missed
             for message in worker.messages():
                 if isinstance(message, End):
                     worker.end = message
                 else:
-                    self.callback.progress(worker.job, message)
+                    self.news.append(News(worker.job, message))
             if ended:
-                self._settle(worker)
+                worker.process.join()
+                self._dismiss(worker)
+                self.news.append(News(worker.job, worker.end or _lost(worker.job, worker.process.exitcode)))
+        news, self.news = self.news, []
+        return news
 
-    def _settle(self, worker: _Worker) -> None:
-        job, end = worker.job, worker.end
-        worker.process.join()
+    def cancel(self) -> None:
+        """End all processes, gently if they let us."""
+        self.active = [worker for worker in self.active if worker.process.pid is not None]
+        for worker in self.active:
+            worker.process.terminate()
+        deadline = time.monotonic() + PATIENCE
+        for worker in list(self.active):
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            self._dismiss(worker)
+
+    def _dismiss(self, worker: _Worker) -> None:
         worker.connection.close()
         self.active.remove(worker)
         self.slots.append(worker.slot)
-        if end is None:
-            self._lose(job, worker.process.exitcode)
-        elif end.kind == "busy":
-            self.held.append(job)
-            self.callback.waiting(job)
-        elif end.kind == "done":
-            self.callback.done(job)
-        else:
-            self._fail(Failure(job, end.reason))
 
-    def _lose(self, job: Job, code: int) -> None:
-        """Continue a run whose process ended without a word, once."""
-        self.losses[job.folder] += 1
-        if self.losses[job.folder] == 1:
-            self.pending.appendleft(job)
-            return
-        how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-        hint = "; if memory ran out, let fewer runs go on at once" if code == -9 else f"; {job.log} may say more"
-        failure = Failure(job, f"Its process {how} twice{hint}.")
-        with contextlib.suppress(EvenhandError):
-            write_failure(failure)
-        self._fail(failure)
 
-    def _fail(self, failure: Failure) -> None:
-        self.failures.append(failure)
-        self.callback.failed(failure)
+def _lost(job: Job, code: int) -> End:
+    """Say how a process ended that did not say so itself."""
+    how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+    hint = "; if memory ran out, let fewer runs go on at once" if code == -9 else f"; {job.log} may say more"
+    return End("lost", how, hint)
 
 
 def _work(job: Job, command: str, threads: int, environment: Mapping[str, str], connection: Connection) -> None:
@@ -270,7 +240,7 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["evenhand.experiments.grid.preload"])
     return context
 
 
@@ -291,21 +261,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-@contextlib.contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Make SIGTERM a KeyboardInterrupt, unless the caller has its own way with it or this is no main thread."""
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not ours:
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

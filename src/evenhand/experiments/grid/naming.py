@@ -22,6 +22,8 @@ from evenhand.training.objectives import canonical_objective
 
 DIGITS = 10
 """Of the hash in a name."""
+UNNAMED = ("data.root", "data.allow_outside")
+"""Where data lie does not enter."""
 
 
 def run_name(config: Config) -> str:
@@ -88,7 +90,7 @@ def _settings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, 
         key, value = prefix + name, getattr(section, name)
         if isinstance(value, BaseModel):
             yield from _settings(value, f"{key}.")
-        elif key != "data.root" and (prefix != "compute." or name == "precision"):
+        elif key not in UNNAMED and (prefix != "compute." or name == "precision"):
             yield key, value, field.get_default(call_default_factory=True)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -14,15 +13,15 @@ from typing import Any
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.extras import how_to_install
-from evenhand.experiments.grid.jobs import Failure, Job, write_failure
-from evenhand.experiments.grid.local import PATIENCE, POLL, sigterm_interrupts
-from evenhand.experiments.grid.locks import is_locked
-from evenhand.experiments.grid.one_run import End, do_run
+from evenhand.core.locks import is_locked
+from evenhand.experiments.grid.engine import POLL, End, News, finish_jobs
+from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.local import PATIENCE
+from evenhand.experiments.grid.one_run import do_run
 from evenhand.experiments.grid.progress import GridCallback, read_rows
-from evenhand.runs.folder import Run
 
 RETRIES = 3
-"""How often Ray starts a run again whose worker died."""
+"""How often a run is begun again whose worker died; machines of a cluster come and go."""
 OBJECT_STORE = 100 * 2**20
 """Bytes of a local cluster's store: tasks exchange nothing but a few words."""
 
@@ -45,46 +44,41 @@ def run_on_ray(
     Returns:
         The runs that could not be finished, each with its reason in one sentence.
     """
-    with _connected(address) as ray, sigterm_interrupts():
-        tasks = _Tasks(ray, jobs, command, callback or GridCallback())
-        try:
-            tasks.run()
-        finally:
-            tasks.cancel()
-    return tasks.failures
+    with _connected(address) as ray:
+        return finish_jobs(jobs, RayEngine(ray, jobs, command), callback or GridCallback())
 
 
-class _Tasks:
-    """The tasks of one grid."""
+class RayEngine:
+    """Tasks of a Ray cluster, one a run; the cluster decides how many go on at once.
 
-    def __init__(self, ray: Any, jobs: Sequence[Job], command: str, callback: GridCallback) -> None:
-        self.ray, self.command, self.callback = ray, command, callback
-        distinct = {job.folder: job for job in jobs}
-        self.pending = [job for job in distinct.values() if not Run(job.folder).finished]
-        self.held: list[Job] = []
+    Args:
+        ray: the package, connected.
+        jobs: the whole grid.
+        command: what was typed, kept on top of each config.
+    """
+
+    retries = RETRIES
+    has_room = True
+
+    def __init__(self, ray: Any, jobs: Sequence[Job], command: str = "") -> None:
+        self.ray, self.command = ray, command
         self.active: dict[Any, Job] = {}
-        self.epochs = {job.folder: len(read_rows(job)) for job in self.pending}
+        self.epochs: dict[Path, int] = {}
         self.started: set[Path] = set()
-        self.failures: list[Failure] = []
         wanted = any(job.config.compute.accelerator != "cpu" for job in jobs)
         gpus = 1 if wanted and ray.cluster_resources().get("GPU", 0) >= 1 else 0
-        self.remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(do_run)
+        self.remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(do_run)
 
-    def run(self) -> None:
-        """Work until nothing is left to do."""
-        while self.pending or self.held or self.active:
-            for job in self.pending:
-                self.active[self.remote.remote(_anchored(job), command=self.command)] = job
-            self.pending = [job for job in self.held if not is_locked(job.lock)]
-            self.held = [job for job in self.held if job not in self.pending]
-            if self.active:
-                ready, _ = self.ray.wait(list(self.active), timeout=POLL)
-            else:
-                ready = []
-                time.sleep(POLL)
-            self._look()
-            for reference in ready:
-                self._settle(self.active.pop(reference), self._end(reference))
+    def submit(self, job: Job) -> None:
+        """Make a task."""
+        self.epochs.setdefault(job.folder, len(read_rows(job)))
+        self.active[self.remote.remote(_anchored(job), command=self.command)] = job
+
+    def wait(self, seconds: float | None) -> list[News]:
+        """Hear of tasks that end, and look at the folders of the others."""
+        ready, _ = self.ray.wait(list(self.active), timeout=POLL if seconds is None else min(seconds, POLL))
+        news = [each for job in self.active.values() for each in self._look(job)]
+        return news + [News(self.active.pop(reference), self._end(reference)) for reference in ready]
 
     def cancel(self) -> None:
         """End what is still going on; a killed run continues from its last epoch."""
@@ -93,45 +87,32 @@ class _Tasks:
                 self.ray.cancel(reference, force=True)
         self.active.clear()
 
-    def _look(self) -> None:
-        """Tell of epochs that have come to the folders, which is simpler than a channel and survives lost workers."""
-        for job in self.active.values():
-            rows = read_rows(job)[self.epochs[job.folder] :]
-            if job.folder not in self.started and (rows or is_locked(job.lock)):
-                self.started.add(job.folder)
-                self.callback.started(job)
-            for row in rows:
-                self.callback.progress(job, row)
-            self.epochs[job.folder] += len(rows)
+    def _look(self, job: Job) -> Iterator[News]:
+        """Tell of epochs that have come to a folder, which is simpler than a channel and survives lost workers."""
+        rows = read_rows(job)[self.epochs[job.folder] :]
+        if job.folder not in self.started and (rows or is_locked(job.lock)):
+            self.started.add(job.folder)
+            yield News(job, "started")
+        for row in rows:
+            yield News(job, row)
+        self.epochs[job.folder] += len(rows)
 
     def _end(self, reference: Any) -> End:
         try:
             end: End = self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
             said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-            return End("failed", f"Ray gave it up: {said}.")
+            return End("lost", "was lost by Ray", f": {said}")
         return end
-
-    def _settle(self, job: Job, end: End) -> None:
-        if end.kind == "busy":
-            self.held.append(job)
-            self.callback.waiting(job)
-        elif end.kind == "done":
-            self.callback.done(job)
-        else:
-            failure = Failure(job, end.reason)
-            if not job.failure.is_file():  # the worker had no time to say why
-                with contextlib.suppress(EvenhandError):
-                    write_failure(failure)
-            self.failures.append(failure)
-            self.callback.failed(failure)
 
 
 def _anchored(job: Job) -> Job:
     """Return a run whose paths mean the same in another process on another machine."""
     root = job.config.data.root or os.environ.get("EVENHAND_DATA")
     data = job.config.data.model_copy(update={"root": root and str(Path(root).expanduser().absolute())})
-    return Job(job.config.model_copy(update={"data": data}), job.folder.absolute())
+    weights = job.config.start.weights
+    start = job.config.start.model_copy(update={"weights": weights and str(Path(weights).expanduser().absolute())})
+    return Job(job.config.model_copy(update={"data": data, "start": start}), job.folder.absolute())
 
 
 @contextlib.contextmanager

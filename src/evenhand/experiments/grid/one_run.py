@@ -3,51 +3,48 @@
 import contextlib
 import hashlib
 import traceback
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import Busy, Lock, claimed, take_lock
+from evenhand.experiments.grid.engine import End
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
-from evenhand.experiments.grid.locks import Lock, take_lock, wait_for_lock
 from evenhand.experiments.grid.naming import run_name
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
-from evenhand.training.run import resume_run, train_run
+from evenhand.training.run import begin_run, continue_run
 from evenhand.training.trainer import Callback
-
-
-@dataclass(frozen=True)
-class End:
-    """How one attempt at a run ended; `busy`: another process works on it."""
-
-    kind: Literal["done", "failed", "busy"]
-    reason: str = ""
 
 
 def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> End:
     """Begin or continue a run in this process, unless another process is at it; a failure is written down."""
+    if Run(job.folder).finished:
+        return End("done")
     try:
-        lock = take_lock(job.lock)
+        with claimed(job.folder):
+            return _do_claimed(job, command, callback or Callback())
+    except Busy:
+        return End("busy")
     except EvenhandError as error:
         return End("failed", str(error))
-    if lock is None:
-        return End("busy")
-    with lock:
-        if Run(job.folder).finished:
-            return End("done")
-        try:
-            job.failure.unlink(missing_ok=True)
-            with _data_lock(job) as data:
-                _begin_or_continue(job, command, _Begun(callback or Callback(), data))
-            return End("done")
-        except EvenhandError as error:
-            reason, trace = str(error), ""
-        except Exception as error:  # whatever it was, the other runs go on
-            said = " ".join(str(error).split())[:500] or "no more is known"
-            reason, trace = f"{type(error).__name__}: {said}", traceback.format_exc()
-        with contextlib.suppress(EvenhandError):  # on a full disk the reason is told all the same
-            write_failure(Failure(job, reason), trace)
-        return End("failed", reason)
+
+
+def _do_claimed(job: Job, command: str, callback: Callback) -> End:
+    if Run(job.folder).finished:
+        return End("done")
+    try:
+        job.failure.unlink(missing_ok=True)
+        with _data_lock(job) as data:
+            _begin_or_continue(job, command, _Begun(callback, data))
+        return End("done")
+    except EvenhandError as error:
+        reason, trace = str(error), ""
+    except Exception as error:  # whatever it was, the other runs go on
+        said = " ".join(str(error).split())[:500] or "no more is known"
+        reason, trace = f"{type(error).__name__}: {said}", traceback.format_exc()
+    with contextlib.suppress(EvenhandError):  # on a full disk the reason is told all the same
+        write_failure(Failure(job, reason), trace)
+    return End("failed", reason)
 
 
 def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
@@ -55,20 +52,29 @@ def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
     if not run.begun:
         for left_over in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
             left_over.unlink(missing_ok=True)
-        train_run(job.config, job.folder, command=command, callback=callback)
+        begin_run(job.config, job.folder, command=command, callback=callback)
         return
     if run_name(run.config) != run_name(job.config):
-        raise EvenhandError(f"The config in {run.path} was changed after the run began; remove it to start it anew.")
-    if run.config != job.config:
-        run.write_config(job.config, command)  # the data lie elsewhere now, or other devices compute
-    resume_run(job.folder, callback=callback)
+        raise EvenhandError(
+            f"The config in {run.path} was changed after the run began; remove that folder to start anew."
+        )
+    wanted = job.config.model_copy(update={"start": run.config.start})  # which says what the weights were
+    if run.config != wanted:
+        run.write_config(wanted, command)  # the data lie elsewhere now, or other devices compute
+    continue_run(job.folder, callback=callback)
 
 
-def _data_lock(job: Job) -> Lock:
+@contextlib.contextmanager
+def _data_lock(job: Job) -> Iterator[Lock]:
     """Wait until no other run of this grid is loading the same data, so that they are fetched and decoded once."""
     data = job.config.data
     digest = hashlib.sha256(repr((data.source, data.root, data.image_size)).encode()).hexdigest()[:10]
-    return wait_for_lock(job.lock.parent / f"data-{digest}.lock")
+    lock = take_lock(job.log.parent / f"data-{digest}.lock", wait=True)
+    assert lock is not None
+    try:
+        yield lock
+    finally:
+        lock.release()
 
 
 class _Begun(Callback):

@@ -1,0 +1,128 @@
+"""Locks on files that end with the process that holds them, however it ends, and the folder of a run held by one."""
+
+import contextlib
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+from evenhand.core.errors import EvenhandError
+
+LOCK = ".lock"
+"""In the folder of a run while a process works on it; one that a killed process left behind is free."""
+
+MOMENT = 0.2
+"""Seconds to try a lock: one that is only looked at is free again after a moment."""
+
+Lock = BaseFileLock
+
+
+class Busy(EvenhandError):  # noqa: N818 - a state, not a mistake
+    """Another process works on a run."""
+
+
+def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
+    """Lock a file, which is made if it is missing; None if another process holds it.
+
+    Args:
+        path: the file.
+        wait: until no other process holds it.
+
+    Returns:
+        The lock, whose `release` gives it back, as does its end; a second time does nothing.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.core.locks import is_locked, take_lock
+        >>> path = Path(tempfile.mkdtemp()) / "run.lock"
+        >>> lock = take_lock(path)
+        >>> is_locked(path), take_lock(path)
+        (True, None)
+        >>> lock.release()
+        >>> is_locked(path)
+        False
+    """
+    lock = FileLock(path, thread_local=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=-1 if wait else MOMENT)
+    except Timeout:
+        return None
+    except (OSError, NotImplementedError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise EvenhandError(f"Cannot lock {path}: {said}; choose another folder.") from error
+    return lock
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a living process holds the lock on a file."""
+    try:
+        before = path.stat()
+        with FileLock(path, thread_local=False).acquire(timeout=0):
+            after = path.stat()
+            if (after.st_ino, after.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
+                path.unlink()  # who held it has removed it meanwhile, and looking has made it anew
+            return False
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # somebody else's, or on a disk that knows no locks
+        return False
+
+
+@contextlib.contextmanager
+def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
+    """Hold the folder of a run while it is trained; it is made if it is missing, and goes again if it stays empty.
+
+    Args:
+        folder: of the run.
+        number: take `folder_2`, `folder_3`, ... if it exists: of several processes, each gets one of its own.
+
+    Raises:
+        Busy: another process holds it.
+        EvenhandError: it cannot be made.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.core.locks import claimed
+        >>> root = Path(tempfile.mkdtemp())
+        >>> with claimed(root / "run", number=True) as one, claimed(root / "run", number=True) as other:
+        ...     one.name, other.name
+        ('run', 'run_2')
+        >>> list(root.iterdir())
+        []
+    """
+    path = Path(folder)
+    made = [each for each in path.parents if not each.exists()]
+    path = _numbered(path) if number else path
+    if number or not path.exists():
+        made.insert(0, path)
+    elif not path.is_dir():
+        raise EvenhandError(f"{path} exists and is no empty folder; choose another with --out.")
+    lock = take_lock(path / LOCK)
+    if lock is None:
+        raise Busy(f"Another process is at work in {path}; wait until it ends, or choose another folder.")
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            (path / LOCK).unlink()  # first, so that it is never another process's
+        lock.release()
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()  # only if it is empty
+
+
+def _numbered(folder: Path) -> Path:
+    """Make the first folder of this name, or of this name and a number, that is not there."""
+    try:
+        for number in count(1):
+            path = folder if number == 1 else folder.with_name(f"{folder.name}_{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(parents=True)
+                return path
+    except OSError as error:
+        raise EvenhandError(f"Cannot make {folder}: {error.strerror}; choose another with --out.") from error
+    raise AssertionError("numbers do not end")
