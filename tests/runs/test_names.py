@@ -9,7 +9,8 @@ import evenhand
 from evenhand.runs import names
 
 SOURCE = Path(evenhand.__file__).parent
-SPELLED = re.compile("|".join(re.escape(Path(each).name) for each in vars(names).values() if str(each).count(".") == 1))
+FILES = [value for key, value in vars(names).items() if key.isupper() and isinstance(value, str) and "." in value]
+SPELLED = re.compile("|".join(re.escape(Path(name).name) for name in FILES))
 
 
 def places(root: Path) -> list[str]:

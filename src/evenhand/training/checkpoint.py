@@ -121,7 +121,7 @@ def _read_card(text: str) -> Card:
     texts = (card.model, card.stem, *card.class_names)
     sizes = (card.image_size, seen.crop_size)
     numbers = (*seen.mean, *seen.std)
-    if not all(isinstance(each, str) for each in texts) or len(set(card.class_names)) != len(card.class_names) >= 2:
+    if not all(isinstance(each, str) for each in texts) or not 2 <= len(set(card.class_names)) == len(card.class_names):
         raise ValueError("the names on their card are no texts, or come twice")
     if not all(type(each) is int and 1 <= each <= LARGEST_SIZE for each in sizes) or card.channels not in (1, 3):
         raise ValueError(f"the sizes on their card are {sizes} with {card.channels!r} channels")

@@ -1,0 +1,420 @@
+"""Files of a run that were damaged or made up: each is told in one sentence that names it, and costs no memory."""
+
+import io
+import json
+import os
+import shutil
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from evenhand.core import arrays
+from evenhand.core.errors import EvenhandError
+from evenhand.metrics.predictions import load_predictions
+from evenhand.runs.config import make_config
+from evenhand.runs.folder import Run, read_leniently
+from evenhand.training.checkpoint import load_classifier, load_state, save_state
+from tests.fabricated import write_pictured_run
+from tests.runs.test_old import OLD
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A real run without checksums, as the first version left it."""
+    return Path(shutil.copytree(OLD, tmp_path / "old"))
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    """A run with checksums."""
+    return write_pictured_run(tmp_path / "new", names=("cat", "dog", "owl"))
+
+
+def told(read: Callable[[], object]) -> str:
+    with pytest.raises(EvenhandError) as caught:
+        read()
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith((".", "?"))
+    return text
+
+
+READERS = {
+    "config.yaml": "config",
+    "environment.json": "environment",
+    "splits.json": "splits",
+    "history.csv": "history",
+    "predictions.npz": "predictions",
+    "features.npz": "features",
+    "thumbnails.npz": "thumbnails",
+    "summary.json": "summary",
+}
+
+
+@pytest.mark.parametrize(("name", "read"), READERS.items())
+def test_a_file_that_is_cut_is_named(old: Path, name: str, read: str) -> None:
+    content = (old / name).read_bytes()
+    (old / name).write_bytes(content[: len(content) // 2] + b"\x00\xff")
+    assert name in told(lambda: getattr(Run(old), read))
+    others = [other for other in READERS.values() if other not in (read, "config")]
+    assert read_leniently(Run(old), *others)[1] == ()  # damage of one file spoils no other
+
+
+@pytest.mark.parametrize(("name", "read"), READERS.items())
+@pytest.mark.parametrize("kind", ["folder", "pipe", "endless"])
+def test_what_is_no_file_is_no_part_of_the_run(old: Path, name: str, read: str, kind: str) -> None:
+    (old / name).unlink()
+    if kind == "folder":
+        (old / name).mkdir()
+    elif kind == "pipe":
+        os.mkfifo(old / name)
+    else:
+        (old / name).symlink_to("/dev/zero")
+    if read in ("environment", "history"):  # a run may lack these
+        assert not getattr(Run(old), read) or getattr(Run(old), read).code is None
+    else:
+        told(lambda: getattr(Run(old), read))
+
+
+@pytest.mark.parametrize("name", ["weights/best.safetensors", "state/state.pt"])
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_weights_and_states_that_are_no_files(old: Path, name: str, kind: str) -> None:
+    (old / name).unlink()
+    (old / name).mkdir() if kind == "folder" else os.mkfifo(old / name)
+    told(lambda: load_classifier(Run(old).best_weights) if "best" in name else load_state(Run(old).state))
+
+
+@pytest.mark.parametrize("name", ["predictions.npz", "features.npz", "thumbnails.npz"])
+def test_two_flipped_bytes_are_told(new: Path, name: str) -> None:
+    content = bytearray((new / name).read_bytes())
+    for place in (len(content) // 2, len(content) // 2 + 7):
+        content[place] ^= 1
+    (new / name).write_bytes(content)
+    read = READERS[name]
+    assert "its checksum is not the one in checksums.json" in told(lambda: getattr(Run(new), read))
+
+
+@pytest.mark.parametrize("name", ["weights/best.safetensors", "weights/last.safetensors", "state/state.pt"])
+def test_two_flipped_bytes_of_tensors_are_told(tmp_path: Path, name: str) -> None:
+    from evenhand.training.run import train_run
+    from tests.training.runs import tiny
+
+    run = train_run(tiny(epochs=1), tmp_path / "run")
+    content = bytearray((run.path / name).read_bytes())
+    content[-5000] ^= 1
+    content[-5007] ^= 1
+    (run.path / name).write_bytes(content)
+    read = load_state if "state" in name else load_classifier
+    assert "checksum" in told(lambda: read(run.path / name))
+
+
+def test_a_process_that_is_killed_before_a_file_gets_its_name_leaves_it_readable(
+    new: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Run(new).predictions
+    real = os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(target).name == "predictions.npz":
+            raise KeyboardInterrupt
+        real(source, target)
+
+    other = replace(before, logits=before.logits + 1)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", killed)
+            with pytest.raises(KeyboardInterrupt):
+                Run(new).write_predictions(other)
+        assert np.array_equal(Run(new).predictions.logits, before.logits)
+    Run(new).write_predictions(other)
+    assert np.array_equal(Run(new).predictions.logits, other.logits)
+    assert [len(each) for each in json.loads((new / "checksums.json").read_text()).values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"predictions.npz": 3}', b'{"predictions.npz": ["a"]}', b"\xff"])
+def test_damaged_checksums_are_told(new: Path, content: bytes) -> None:
+    (new / "checksums.json").write_bytes(content)
+    assert "checksums.json" in told(lambda: Run(new).predictions)
+
+
+def edit(path: Path, **changed: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changed}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"balanced_accuracy": 1.0}, "its balanced_accuracy is 1.0, but the predictions beside it give 0.27"),
+        ({"accuracy": 0.9}, "its accuracy is 0.9"),
+        ({"macro_f1": 0.9}, "its macro_f1 is 0.9"),
+        ({"images": 360}, "its images is 360"),
+        ({"worst_class": {"name": "3", "recall": 0.5}}, "its worst_class is 0.5"),
+        ({"confusion_matrix": [[1, 2], [3, 4]]}, "its confusion matrix is not that of the predictions"),
+        ({"confusion_matrix": [[1], [3, 4]]}, "its confusion matrix is not that of the predictions"),
+        ({"groups": {"many": None, "medium": None, "few": None}}, "its many-shot recall is None"),
+        ({"balanced_accuracy": 1.5}, "balanced_accuracy: input should be less than or equal to 1"),
+        ({"balanced_accuracy": "0.5"}, "balanced_accuracy: input should be a valid number"),
+        ({"balanced_accuracy": True}, "balanced_accuracy: input should be a valid number"),
+        ({"selected": {"rule": "best", "epoch": 0}}, "selected.epoch: input should be greater than or equal to 1"),
+        ({"seconds_per_epoch": -1}, "seconds_per_epoch: input should be greater than or equal to 0"),
+        ({"per_class": []}, "per_class: "),
+    ],
+)
+def test_a_summary_that_is_not_of_its_predictions_is_told(old: Path, changed: dict[str, Any], words: str) -> None:
+    edit(old / "summary.json", **changed)
+    assert words in told(lambda: Run(old).summary)
+
+
+def test_splits_that_overlap_are_told(old: Path) -> None:
+    splits = json.loads((old / "splits.json").read_text())
+    for changed, words in (
+        ({"test": splits["train"]}, "430 images stand in both train and test, such as '00000'"),
+        ({"val": splits["test"][:1]}, "1 images stand in both val and test"),
+        ({"train": splits["train"] * 2}, "an image comes twice in train"),
+        ({"train": []}, "train: tuple should have at least 1 item"),
+        ({"test": [1, 2]}, "test.0: input should be a valid string"),
+    ):
+        (old / "splits.json").write_text(json.dumps({**splits, **changed}))
+        assert words in told(lambda: Run(old).splits)
+
+
+def test_predictions_of_other_classes_or_images_are_told(old: Path) -> None:
+    found = Run(old).predictions
+    replace(found, class_names=tuple("abcdefghij")).save(old / "predictions.npz")
+    assert "its classes are not those of the weights beside it" in told(lambda: Run(old).predictions)
+    (old / "weights" / "best.safetensors").unlink()
+    edit(old / "summary.json")
+    assert "its classes are not those of the predictions beside it" in told(lambda: Run(old).summary)
+    replace(found, ids=np.char.add(found.ids, "x")).save(old / "predictions.npz")
+    assert "its 359 images are not the 359 test images of the run in their order, such as" in told(
+        lambda: Run(old).predictions
+    )
+    for read in ("features", "thumbnails"):
+        (old / "splits.json").unlink(missing_ok=True)
+        assert "does not belong to the predictions beside it" in told(lambda read=read: getattr(Run(old), read))
+
+
+def test_a_history_that_is_not_of_its_config_is_told(old: Path) -> None:
+    text = (old / "history.csv").read_text()
+    for content, words in (
+        (text + text.splitlines()[-1].replace("2,", "3,", 1) + "\n", "it has 3 epochs, but the config asks for 2"),
+        (text.replace("\n2,", "\n1,"), "row 2 is of epoch 1"),
+        (text.replace("0.625", "1.625"), "val_accuracy of epoch 1 is 1.625"),
+        ("", "it holds no epoch"),
+    ):
+        (old / "history.csv").write_text(content)
+        assert words in told(lambda: Run(old).history)
+
+
+@pytest.mark.parametrize("epoch", [-5, 0, "x", 99, 1, 2.0, True, None, torch.tensor(2)])
+def test_a_state_of_another_epoch_is_refused(old: Path, epoch: Any) -> None:
+    state = torch.load(old / "state" / "state.pt", weights_only=True)
+    save_state(old / "state" / "state.pt", {**state, "epoch": epoch})
+    assert "is damaged: it" in told(lambda: load_state(Run(old).state, Run(old).config))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"history": []},
+        {"history": "x"},
+        {"history": [{"epoch": 1}, {"epoch": 3}]},
+        {"best": {"balanced_accuracy": 7.0, "balanced_accuracy_epoch": 1}},
+        {"best": {"balanced_accuracy": 0.5, "balanced_accuracy_epoch": 9}},
+        {"best": None},
+    ],
+)
+def test_a_state_with_other_values_is_refused(old: Path, changed: dict[str, Any]) -> None:
+    state = torch.load(old / "state" / "state.pt", weights_only=True)
+    save_state(old / "state" / "state.pt", {**state, **changed})
+    assert "is damaged: " in told(lambda: load_state(Run(old).state))
+
+
+def test_a_state_of_another_config_is_refused(tmp_path: Path, old: Path) -> None:
+    config = Run(old).config
+    assert "it is of epoch 2, but the config asks for 1" in told(
+        lambda: load_state(Run(old).state, config.model_copy(update={"epochs": 1}))
+    )
+    from evenhand.training.checkpoint import what_state_fixes
+
+    state = torch.load(old / "state" / "state.pt", weights_only=True)
+    save_state(tmp_path / "state.pt", {**state, "config": what_state_fixes(config)})
+    assert load_state(tmp_path / "state.pt", config)["epoch"] == 2
+    other = config.model_copy(update={"batch_size": 32})
+    assert "batch_size was 64 and is 32" in told(lambda: load_state(tmp_path / "state.pt", other))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"image_size": "x"},
+        {"image_size": -1},
+        {"image_size": 10**9},
+        {"channels": 2},
+        {"class_names": ["a"]},
+        {"class_names": ["a", "a"]},
+        {"class_names": [1, 2]},
+        {"class_names": 3},
+        {"model": 3},
+        {"preprocessing": {"crop_size": 0, "mean": [0.5], "std": [0.5]}},
+        {"preprocessing": {"crop_size": 8, "mean": ["x"], "std": [0.5]}},
+        {"preprocessing": {"crop_size": 8, "mean": [0.5], "std": [0]}},
+        {"preprocessing": {"crop_size": 8, "mean": [0.5, 0.5], "std": [0.5, 0.5]}},
+        {"preprocessing": 3},
+        {"colour": "red"},
+    ],
+)
+def test_a_card_with_other_values_is_refused(old: Path, changed: dict[str, Any]) -> None:
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    path = Run(old).best_weights
+    with safe_open(path, framework="pt") as file:
+        card = json.loads(file.metadata()["evenhand"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    card.setdefault("preprocessing", card.pop("view"))
+    save_file(tensors, path, metadata={"evenhand": json.dumps({**card, **changed})})
+    assert str(path) in told(lambda: load_classifier(path))
+
+
+# Archives that would unpack to far more than they hold
+
+
+def bomb(path: Path, size: int, *, declared: int | None = None, method: int = zipfile.ZIP_DEFLATED) -> None:
+    """Put so many zeros into the logits of predictions."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (size // 8, 2)})
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("logits.npy", header.getvalue() + bytes(size))
+        for key in ("targets", "ids", "class_names", "train_counts"):
+            archive.writestr(f"{key}.npy", b"")
+        if declared is not None:
+            archive.getinfo("logits.npy").file_size = declared  # which the central directory then says
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("declared", [None, 200, 2**40])
+def test_bombs_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int, declared: int | None
+) -> None:
+    monkeypatch.setattr(arrays, "MOST_UNPACKED", 2**20)
+    path = tmp_path / "predictions.npz"
+    bomb(path, 2**26, declared=declared, method=method)
+    tracemalloc.start()
+    try:
+        told(lambda: load_predictions(path))
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (-1, 2), (2**62, 2), (0, 10**30)])
+@pytest.mark.parametrize("kind", ["<U0", "<f4", "|V0"])
+def test_shapes_that_lie_reserve_no_memory(tmp_path: Path, shape: tuple[int, ...], kind: str) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": kind, "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", header.getvalue())
+    told(lambda: arrays.read_arrays(tmp_path / "x.npz", ["a"]))
+
+
+# Configs
+
+
+BILLION = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGED = "a: &a {k1: 1, k2: 2}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BILLION, "by its aliases it would grow to more than 10,000 values"),
+        (MERGED, "by its aliases it would grow to more than 10,000 values"),
+        ("a: &a [*a]", "by its aliases it would grow"),
+        ("&a ? *a : 1", ""),
+        ("[" * 5000, "it is nested more than 20 deep"),
+        ("{a: " * 5000, "it is nested more than 20 deep"),
+        ("- " * 5000, "it is nested more than 20 deep"),
+        ("epochs: !!int x", "invalid literal"),
+        ("epochs: !!bool x", "x"),
+        ("epochs: !!float x", "could not convert"),
+        ("epochs: !!timestamp x", ""),
+        ("epochs: 2026-13-45", "month must be in 1..12"),
+        ("epochs: !!binary '*'", ""),
+        ("seed: " + "9" * 30, "a whole number has 100 bits"),
+        ("seed: 0x" + "f" * 6000, "a value has 6,002 characters"),
+        ("seed: 1" + ":1" * 1000, "a whole number has"),
+        ("data: {source: '" + "x" * 70_000 + "'}", "bytes, and more than 65,536 are not read"),
+        ("? [1, 2]\n: 3", "unhashable"),
+        ("\x00", ""),
+        ("objective: *nowhere", "undefined alias"),
+        ("%YAML 9.9\n---\nepochs: 1", ""),
+        ("--- 1\n--- 2", "but found another document"),
+    ],
+)
+def test_yaml_that_is_none_or_too_much(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    for read in (lambda: Run(tmp_path).config, lambda: make_config(config=path)):
+        assert words in told(read)
+    assert len(told(lambda: Run(tmp_path).config)) < 500
+
+
+def test_a_config_may_use_a_few_aliases(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("optimizer: &o {lr: 0.2}\nschedule: {milestones: &m [1, 2]}\n")
+    assert make_config(config=path).optimizer.lr == 0.2
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "epochs=2026-13-45",
+        "epochs=2026-01-01",
+        "epochs=!!int x",
+        "epochs=!!python/object:os.system x",
+        "epochs=1e20",
+        "epochs=" + "9" * 5000,
+        "epochs=" + "[" * 5000,
+        "epochs=100001",
+        "batch_size=1000000000",
+        "optimizer.lr=1e308",
+        "optimizer.lr=1e5",
+        "optimizer.weight_decay=1e9",
+        "augmentation.padding=1e20",
+        "augmentation.padding=513",
+        "compute.accelerator=tpu",
+        "compute.workers=10000",
+        "compute.devices=100000",
+        "compute.nodes=100000",
+        "data.image_size=100000",
+        "data.image_size=-1",
+        "data.split_seed=" + "9" * 19,
+        "seed=" + "9" * 19,
+        "schedule.warmup_epochs=1e30",
+        "schedule.milestones=[1000000]",
+        "data.source=",
+        "data.source=" + "x" * 4097,
+        "objective=",
+        "model.name=" + "x" * 4097,
+        "a." * 5000 + "b=1",
+        "x" * 60_000 + "=1",
+        "epochs={a: " + "{b: " * 30 + "1" + "}" * 31,
+        "data.imbalance=exp:1e400",
+    ],
+)
+def test_every_setting_has_a_range_that_is_told(setting: str) -> None:
+    text = told(lambda: make_config(settings=[setting]))
+    assert len(text) < 400
