@@ -304,13 +304,13 @@ def bomb(path: Path, size: int, *, declared: int | None = None, method: int = zi
 def test_bombs_are_refused_before_they_are_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int, declared: int | None
 ) -> None:
-    monkeypatch.setattr(arrays, "MOST_UNPACKED", 2**20)
+    monkeypatch.setattr(arrays, "MOST_UNPACKED", 2**18)
     path = tmp_path / "predictions.npz"
-    bomb(path, 2**26, declared=declared, method=method)
+    bomb(path, 2**24, declared=declared, method=method)
     tracemalloc.start()
     try:
         told(lambda: load_predictions(path))
-        assert tracemalloc.get_traced_memory()[1] < 2**23
+        assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
 
