@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from evenhand.losses.functional import rare_shares as rare_shares
     from evenhand.losses.kernels.backend import get_backend as get_backend
     from evenhand.losses.kernels.backend import set_backend as set_backend
+    from evenhand.losses.kernels.linear import ComplementCrossEntropyHead as ComplementCrossEntropyHead
+    from evenhand.losses.kernels.linear import linear_complement_cross_entropy as linear_complement_cross_entropy
     from evenhand.losses.modules import BalancedSoftmaxLoss as BalancedSoftmaxLoss
     from evenhand.losses.modules import ComplementCrossEntropyLoss as ComplementCrossEntropyLoss
     from evenhand.losses.modules import FocalLoss as FocalLoss

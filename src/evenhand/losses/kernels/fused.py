@@ -90,16 +90,24 @@ def _is_plain(vector: Tensor, input: Tensor) -> bool:
     )
 
 
-def compute(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the loss, () or (N), in float32, and if wanted its gradient, (N, K), in the logits' dtype."""
+def compute(
+    logits: Tensor, terms: Terms, with_gradient: bool, *, in_place: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Return the loss, () or (N), and if wanted its gradient, (N, K), in the logits' dtype.
+
+    Contiguous logits that are needed no more may be overwritten by it (`in_place`), which saves their memory.
+    """
     if (chosen.cpu if logits.is_cpu else chosen.gpu) == "triton":
         from evenhand.losses.kernels import gpu
 
         if logits.is_cpu:
             class_indices(terms.target, logits.size(1), terms.ignore_index)
         return gpu.run(logits, *terms, with_gradient=with_gradient)
-    done = native.run(logits, *terms, with_gradient=with_gradient) if logits.is_cpu and native.level else None
-    return _by_torch(logits, terms, with_gradient) if done is None else done
+    if logits.is_cpu and chosen.cpu == "native" and logits.dtype in native.DTYPES:
+        done = native.run(logits, *terms, with_gradient=with_gradient, in_place=in_place)
+        if done is not None:
+            return done
+    return _by_torch(logits, terms, with_gradient)
 
 
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:

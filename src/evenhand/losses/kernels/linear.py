@@ -1,0 +1,231 @@
+"""A linear layer and complement cross entropy in one, for so many classes that their logits should not be kept."""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from evenhand.losses._input import check, check_per_class, class_indices
+from evenhand.losses.cce import complement_factor
+from evenhand.losses.counts import Counts, logit_offset
+from evenhand.losses.kernels import _class_major
+from evenhand.losses.kernels.fused import Terms, compute
+
+CHUNK = 6 << 20  # logits held at a time
+
+
+class Settings(NamedTuple):
+    """What is asked of the logits, as in `Terms`; `reduction` is `"mean"` or `"sum"`."""
+
+    target: Tensor
+    class_weight: Tensor | None
+    offset: Tensor | None
+    margin: Tensor | None
+    share: float | Tensor
+    ignore_index: int
+    reduction: str
+
+
+def linear_complement_cross_entropy(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    class_weight: Tensor | None = None,
+    *,
+    gamma: float | str | None = None,
+    share: float | Tensor | None = None,
+    offset: Tensor | None = None,
+    margin: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Complement cross entropy of `features @ weight.T + bias`, without ever holding those N x K logits.
+
+    The gradients are worked out with the loss, so the forward pass takes the time of both and the backward pass none.
+    It can be differentiated once. Half-precision features are brought to the dtype of the weights.
+
+    Args:
+        features: (N, D).
+        target: class indices, (N).
+        weight: the weights of the layer, (K, D).
+        bias: of the layer, (K).
+        class_weight: a factor for each class, (K).
+        gamma: how much the complement entropy counts; -1 as in the paper.
+        share: the weight of C apart from the number of classes, in the place of gamma.
+        offset: what H adds to the logits, (K).
+        margin: what H takes off the logit of a class where it is the correct one, (K).
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"` or `"sum"`.
+
+    Returns:
+        A scalar, in float32 at least.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import linear_complement_cross_entropy
+        >>> features, weight = torch.eye(3, 4), torch.zeros(5, 4, requires_grad=True)
+        >>> linear_complement_cross_entropy(features, torch.tensor([0, 1, 4]), weight)  # ln 5 - ln 4 / 4
+        tensor(1.2629, grad_fn=...)
+    """
+    if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
+        raise ValueError(
+            f"features (N, D) and weight (K, D) must share D, got {tuple(features.shape)} and {tuple(weight.shape)}."
+        )
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean' or 'sum' here, got {reduction!r}.")
+    classes = check(features.new_empty(1, len(weight)).expand(len(features), -1), target, class_weight, reduction)
+    if target.is_floating_point():
+        raise ValueError("target must hold class indices here, got class probabilities.")
+    for name, vector in (("bias", bias), ("offset", offset), ("margin", margin)):
+        check_per_class(vector, name, classes)
+    factor = complement_factor(gamma, share, classes)
+    settings = Settings(target, class_weight, offset, margin, factor, ignore_index, reduction)
+    if torch.compiler.is_compiling():
+        from evenhand.losses.kernels.linear_operator import operator_loss
+
+        return operator_loss(features, weight, bias, settings)
+    return cast(Tensor, _LinearLoss.apply(features, weight, bias, settings))
+
+
+class ComplementCrossEntropyHead(nn.Linear):
+    """The last layer of a network and its loss: `head(features, target)` is the loss, `head(features)` the logits.
+
+    Its parameters are those of `nn.Linear`, and so is its state. For so many classes that N x K logits are a burden.
+
+    Args:
+        in_features: D, the width of the features.
+        out_features: K, the number of classes.
+        bias: whether the layer has one.
+        class_weight: a factor for each class, (K).
+        gamma: how much the complement entropy counts; -1 as in the paper.
+        share: the weight of C apart from the number of classes, in the place of gamma.
+        counts: training images a class, (K): H is taken of logits adjusted by them.
+        tau: how much of the log prior H adds.
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"` or `"sum"`.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import ComplementCrossEntropyHead
+        >>> head = ComplementCrossEntropyHead(16, 1000)
+        >>> head(torch.randn(4, 16), torch.tensor([1, 5, 7, 999])).backward()
+        >>> head(torch.randn(4, 16)).shape
+        torch.Size([4, 1000])
+    """
+
+    class_weight: Tensor | None
+    offset: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        class_weight: Tensor | None = None,
+        gamma: float | str | None = None,
+        share: float | None = None,
+        counts: Counts | None = None,
+        tau: float = 1.0,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(in_features, out_features, bias)
+        complement_factor(gamma, share, out_features)
+        self.gamma, self.share, self.ignore_index, self.reduction = gamma, share, ignore_index, reduction
+        self.register_buffer("class_weight", class_weight, persistent=False)
+        self.register_buffer("offset", None if counts is None else logit_offset(counts, tau).float(), persistent=False)
+
+    def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
+        """Return the loss of features (N, D) and their class indices, or without these the logits, (N, K)."""
+        if target is None:
+            return super().forward(input)
+        return linear_complement_cross_entropy(
+            input,
+            target,
+            self.weight,
+            self.bias,
+            self.class_weight,
+            gamma=self.gamma,
+            share=self.share,
+            offset=self.offset,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def loss_and_gradients(
+    features: Tensor, weight: Tensor, bias: Tensor | None, settings: Settings, wanted: tuple[bool, ...]
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return the loss and its gradient by features, weight and bias: those that are wanted, and maybe the others."""
+    target, class_weight, offset, margin, share, ignore_index, reduction = settings
+    x = features.to(weight.dtype)
+    index, valid = class_indices(target, len(weight), ignore_index)
+    scale = torch.ones_like(index, dtype=torch.float32) if class_weight is None else class_weight.float()[index]
+    scale = scale if valid is None else torch.where(valid, scale, 0.0)
+    whole = scale.new_ones(())
+    if reduction == "mean":
+        total = scale.sum()
+        whole = total / total  # NaN where no row counts, as the mean of nothing is
+        scale = torch.where(scale == 0, 0.0, scale / total)
+    layer = _class_major.Layer(x, weight, bias)
+    small = x.shape[0] * len(weight) <= CHUNK
+    if wanted[1] and not small and _class_major.suits(layer, offset):
+        by_row = share.float()[index] if isinstance(share, Tensor) else share
+        back = None if margin is None else margin[index]
+        rows = _class_major.Rows(index, back, by_row, scale)
+        loss, by_features, by_weight, by_bias = _class_major.loss_and_gradients(layer, rows, offset)
+        return (loss * whole).float(), by_features.to(features.dtype), by_weight, by_bias
+    terms = Terms(index, None, offset, margin, share, True, -1, "none")
+    loss, *gradients = _in_chunks(layer, terms, scale, wanted, features.dtype)
+    return loss * whole, gradients[0], gradients[1], gradients[2]
+
+
+def _in_chunks(
+    layer: _class_major.Layer, terms: Terms, scale: Tensor, wanted: tuple[bool, ...], dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Work on so many rows at a time that their logits take little room."""
+    x, weight, bias = layer
+    loss = torch.zeros((), dtype=torch.float64, device=x.device)
+    by_features = torch.empty_like(x) if wanted[0] else None
+    by_weight = torch.zeros_like(weight) if wanted[1] else None
+    by_bias = torch.zeros_like(bias) if bias is not None and wanted[2] else None
+    size = max(1, CHUNK // len(weight), min(len(x), x.shape[1] // 4))
+    room = x.new_empty((min(size, len(x)), len(weight)))
+    for start in range(0, len(x), size):
+        part = slice(start, start + size)
+        logits = torch.mm(x[part], weight.t(), out=room[: len(x[part])])
+        if bias is not None:
+            logits += bias
+        rows, gradient = compute(logits, terms._replace(target=terms.target[part]), any(wanted), in_place=True)
+        loss += (rows.double() * scale[part]).sum()
+        if gradient is None:
+            continue
+        if by_weight is not None:
+            by_weight.addmm_(gradient.t(), x[part] * scale[part, None].to(x.dtype))
+        if by_bias is not None:
+            by_bias += scale[part].to(x.dtype) @ gradient
+        if by_features is not None:
+            by_features[part] = (gradient @ weight).mul_(scale[part, None])
+    features_gradient = None if by_features is None else by_features.to(dtype)
+    return loss.to(torch.promote_types(x.dtype, torch.float32)), features_gradient, by_weight, by_bias
+
+
+class _LinearLoss(torch.autograd.Function):
+    """The loss, with its gradients worked out beside it and kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, settings: Settings) -> Tensor:
+        wanted = ctx.needs_input_grad[:3]
+        with torch.autocast(features.device.type, enabled=False):
+            loss, *gradients = loss_and_gradients(features, weight, bias, settings, wanted)
+        ctx.save_for_backward(*(x if want else None for x, want in zip(gradients, wanted, strict=True)))
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        plain = grad_loss.is_cpu and grad_loss.item() == 1
+        return *(x if x is None or plain else x * grad_loss.to(x.dtype) for x in ctx.saved_tensors), None
