@@ -10,6 +10,7 @@ import typer
 from evenhand.cli.cache import cache
 from evenhand.cli.compare import compare
 from evenhand.cli.config import config
+from evenhand.cli.doctor import doctor
 from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
 from evenhand.cli.inspect import inspect
@@ -41,6 +42,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
     export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export best.safetensors --onnx photos.onnx"),
     report: ("evenhand report runs/photos", "evenhand report runs/a runs/b --out both.html"),
     reproduce: ("evenhand reproduce", "evenhand reproduce table-cifar10 --dry-run"),
+    doctor: ("evenhand doctor", "evenhand doctor --json"),
     serve: ("evenhand serve", "evenhand serve runs/ --port 9000"),
 }
 """Two of each verb, shown at the end of its help."""

@@ -70,4 +70,7 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-set_backend(os.environ.get(VARIABLE) or "auto")
+try:
+    set_backend(os.environ.get(VARIABLE) or "auto")
+except ValueError as error:
+    raise EvenhandError(f"{VARIABLE}: {error}") from None

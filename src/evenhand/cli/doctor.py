@@ -1,0 +1,46 @@
+"""`evenhand doctor`: what is here to work with, and what is missing."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evenhand.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from evenhand.training.doctor import Examination
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
+    """Show versions, devices, what computes the loss and why, folders, and what is missing and how to get it."""
+    from dataclasses import asdict
+
+    from evenhand.training.doctor import examine
+
+    found = examine()
+    if as_json:
+        echo_json(asdict(found), indent=2)
+        return
+    for topic, lines in _lines(found).items():
+        for number, line in enumerate(lines):
+            echo(f"{topic if number == 0 else '':<9} {line}")
+
+
+def _lines(found: "Examination") -> dict[str, list[str]]:
+    versions = [f"{name} {version}" for name, version in found.versions.items()]
+    loss = [f"backend {found.backend!r}"]
+    for backend in found.backends:
+        use = f"used for {' and '.join(backend.used_for)}" if backend.used_for else "not used"
+        why = "" if backend.used_for or not backend.why_not else f": {backend.why_not}"
+        loss.append(f"{backend.name}: {use}{why}{f' ({backend.detail})' if backend.detail else ''}")
+    folders = []
+    for folder in found.folders:
+        state = "" if folder.exists else ", not there yet"
+        state += "" if folder.writable else ", cannot be written to"
+        folders.append(f"{folder.use}: {folder.path}{state}, {folder.free_bytes / 1e9:,.0f} GB free")
+    return {
+        "versions": [", ".join(versions[:4]), ", ".join(versions[4:])],
+        "devices": [f"{name}: {text}" for name, text in found.devices.items()],
+        "loss": loss,
+        "folders": folders,
+        "missing": [f"{each.name}, for {each.use}: {each.how}" for each in found.missing] or ["nothing"],
+    }

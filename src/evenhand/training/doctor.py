@@ -1,0 +1,168 @@
+"""What is here to work with: versions, devices, what computes the loss, folders, and what is missing."""
+
+import os
+import platform
+import re
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
+
+import torch
+
+from evenhand.core.cache import cache_root
+from evenhand.core.extras import how_to_install
+from evenhand.data.sources import find_data_root
+from evenhand.losses.kernels import native
+from evenhand.losses.kernels.backend import BACKENDS, VARIABLE, chosen, why_not
+
+PACKAGES = ("evenhand", "torch", "torchvision", "triton", "lightning-fabric", "numpy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute the loss: what it is used for here, and what keeps it from being used."""
+
+    name: str
+    used_for: tuple[str, ...]
+    detail: str
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that evenhand reads or writes."""
+
+    use: str
+    path: str
+    exists: bool
+    writable: bool
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that is not installed, what it would be for, and how to get it."""
+
+    name: str
+    use: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that was found."""
+
+    versions: dict[str, str]
+    devices: dict[str, str]
+    backend: str
+    backends: tuple[Backend, ...]
+    folders: tuple[Folder, ...]
+    missing: tuple[Missing, ...]
+
+
+def examine() -> Examination:
+    """Look at this machine and this installation.
+
+    Example:
+        >>> from evenhand.training.doctor import examine
+        >>> found = examine()
+        >>> [backend.name for backend in found.backends], found.backend
+        (['eager', 'native', 'triton'], 'auto')
+    """
+    return Examination(
+        versions={"python": platform.python_version(), "system": platform.platform(terse=True), **_versions()},
+        devices=_devices(),
+        backend=chosen.name,
+        backends=tuple(_backend(name) for name in BACKENDS if name != "auto"),
+        folders=(_folder("cache", cache_root()), _folder("data", find_data_root())),
+        missing=tuple(_missing()),
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        installed = _installed(name)
+        if installed:
+            found[name] = torch.__version__ if name == "torch" else installed
+    return found
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _devices() -> dict[str, str]:
+    devices = {
+        "cpu": f"{_processor()}, {os.cpu_count()} cores, torch uses {torch.get_num_threads()} of them "
+        f"and {torch.backends.cpu.get_cpu_capability()}"
+    }
+    for number in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(number)
+        devices[f"cuda:{number}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    if torch.backends.mps.is_available():
+        devices["mps"] = platform.processor()
+    return devices
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _backend(name: str) -> Backend:
+    used = [device for device, backend in (("cpu", chosen.cpu), ("gpu", chosen.gpu)) if backend == name]
+    if not torch.cuda.is_available():
+        used = [device for device in used if device != "gpu"]
+    detail = {"eager": "operations of torch; what no kernel takes is always computed by them"}.get(name, "")
+    if name == "native" and native.level:
+        threads = "torch's threads" if native.threads is not None else "one thread"
+        detail = f"C, {native.LEVELS[native.level]}, {threads}"
+    reason = why_not(name)
+    if name == "triton" and not reason:
+        detail = "a GPU kernel that no GPU has timed yet"
+        reason = "" if torch.cuda.is_available() else "there is no GPU here"
+    if not used and not reason and name != "eager":
+        reason = f"the backend {chosen.name!r} was chosen, by {VARIABLE} or set_backend"
+    return Backend(name, tuple(used), detail, reason)
+
+
+def _folder(use: str, path: Path) -> Folder:
+    there = next(place for place in (path, *path.parents) if place.exists())
+    return Folder(use, str(path), path.exists(), os.access(there, os.W_OK), shutil.disk_usage(there).free)
+
+
+def _missing() -> list[Missing]:
+    missing = []
+    if native.level == 0 and shutil.which("cc") is None:
+        missing.append(
+            Missing("C compiler", "the native kernel of the loss", "install gcc or clang, then evenhand again")
+        )
+    for extra, packages in _extras().items():
+        absent = [name for name in packages if _installed(name) is None]
+        if absent:
+            missing.append(Missing(", ".join(absent), f"the extra {extra!r}", how_to_install(extra)))
+    return missing
+
+
+def _extras() -> dict[str, list[str]]:
+    """Return the packages that each extra of evenhand asks for, but for the tools of developers."""
+    try:
+        requirements = metadata("evenhand").get_all("Requires-Dist") or []
+    except PackageNotFoundError:
+        return {}
+    extras: dict[str, list[str]] = {}
+    for line in requirements:
+        named = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        package = re.match(r"[\w.-]+", line)
+        if named and package and named[1] != "dev":
+            extras.setdefault(named[1], []).append(package[0])
+    return extras
