@@ -173,6 +173,7 @@ MATTERS = (
     "optimizer.momentum=0.8",
     "optimizer.weight_decay=0",
     "optimizer.nesterov=false",
+    "optimizer.layer_decay=0.7",
     "schedule.kind=step",
     "schedule.milestones=[3]",
     "schedule.factor=0.1",

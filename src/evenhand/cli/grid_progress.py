@@ -13,11 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
-from evenhand.experiments.grid.local import default_workers, run_jobs
-from evenhand.experiments.grid.on_ray import run_on_ray
+from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, describe, time_left
+from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.runs.content import EpochRow
 
 EVERY = 30.0
@@ -125,19 +124,10 @@ def run_grid(
         command: what was typed, kept on top of each config.
         quiet: show nothing.
     """
-    if engine not in ("local", "ray"):
-        raise EvenhandError(f"The engine is local or ray, got {engine!r}.")
-    if engine == "local" and address is not None:
-        raise EvenhandError(f"--ray-address {address} needs --engine ray.")
-    if engine == "ray" and workers is not None:
-        raise EvenhandError(f"A Ray cluster knows how many runs it can take; leave out --jobs {workers}.")
-    if workers is not None and workers < 1:
-        raise EvenhandError(f"At least 1 run has to go on at a time, got --jobs {workers}.")
+    check_engine(engine, workers=workers, address=address)
     with watching_grid(jobs, workers=workers, quiet=quiet) as callback:
         callback.began()
-        if engine == "ray":
-            return run_on_ray(jobs, address=address, command=command, callback=callback)
-        return run_jobs(jobs, workers=workers, command=command, callback=callback)
+        return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=callback)
 
 
 @contextmanager

@@ -1,0 +1,46 @@
+"""The runs of a grid on the engine that was asked for."""
+
+from collections.abc import Sequence
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.local import run_jobs
+from evenhand.experiments.grid.on_ray import run_on_ray
+from evenhand.experiments.grid.progress import GridCallback
+
+
+def check_engine(engine: str, *, workers: int | None = None, address: str | None = None) -> None:
+    """Refuse what no engine can do, in one sentence."""
+    if engine not in ("local", "ray"):
+        raise EvenhandError(f"The engine is local or ray, got {engine!r}.")
+    if engine == "local" and address is not None:
+        raise EvenhandError(f"--ray-address {address} needs --engine ray.")
+    if engine == "ray" and workers is not None:
+        raise EvenhandError(f"A Ray cluster knows how many runs it can take; leave out --jobs {workers}.")
+    if workers is not None and workers < 1:
+        raise EvenhandError(f"At least 1 run has to go on at a time, got --jobs {workers}.")
+
+
+def run_on_engine(
+    jobs: Sequence[Job],
+    engine: str = "local",
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    command: str = "",
+    callback: GridCallback | None = None,
+) -> list[Failure]:
+    """Finish all runs of a grid; return those that could not be finished.
+
+    Args:
+        jobs: the runs.
+        engine: `local` or `ray`.
+        workers: how many go on at once on this machine; None: as `run_jobs` chooses.
+        address: of a Ray cluster; None: one on this machine.
+        command: what was typed, kept on top of each config.
+        callback: who looks on.
+    """
+    check_engine(engine, workers=workers, address=address)
+    if engine == "ray":
+        return run_on_ray(jobs, address=address, command=command, callback=callback)
+    return run_jobs(jobs, workers=workers, command=command, callback=callback)
