@@ -41,7 +41,7 @@ def test_no_public_name_is_hidden_by_a_module(name: str) -> None:
 
 
 def test_the_names_at_the_top() -> None:
-    wanted = {"train", "load", "list_objectives", "list_models", "list_datasets", "EvenhandError"}
+    wanted = {"train", "compare", "load", "list_objectives", "list_models", "list_datasets", "EvenhandError"}
     losses = {name for name in room("losses").__all__ if name.endswith("Loss")}
     assert set(evenhand.__all__) == wanted | losses
     assert "ComplementCrossEntropyLoss" in losses

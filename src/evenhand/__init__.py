@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from evenhand.core.errors import EvenhandError as EvenhandError
     from evenhand.data.sources import list_datasets as list_datasets
+    from evenhand.experiments.api import compare as compare
     from evenhand.losses.modules import BalancedSoftmaxLoss as BalancedSoftmaxLoss
     from evenhand.losses.modules import ComplementCrossEntropyLoss as ComplementCrossEntropyLoss
     from evenhand.losses.modules import FocalLoss as FocalLoss

@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,13 +27,12 @@ from evenhand.cli.options import (
     Source,
     Status,
 )
-from evenhand.core.text import slug
+from evenhand.cli.output import remark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evenhand.experiments.grid.jobs import Failure, Job
-    from evenhand.runs.config import Config
 
 
 def compare(
@@ -72,15 +70,11 @@ def compare(
     Seeds are added until everything is decided: it looks with 3, 5, 8 and 12 of them, and all looks together make at
     most 5% false claims. Finished runs are kept: the same command continues after an interruption.
     """
-    from evenhand.cli.grid_progress import run_grid, show_failures, show_status
+    from evenhand.cli.grid_progress import run_grid, show_failures, show_others, show_status
     from evenhand.core.errors import EvenhandError
-    from evenhand.experiments.comparison.comparison import write_comparison
-    from evenhand.experiments.comparison.sequence import Plan, compare_in_looks
-    from evenhand.experiments.grid.unchanged import refuse_changed_source
+    from evenhand.experiments.api import make_comparison, plan_comparison
     from evenhand.report.page import write_report
     from evenhand.runs.config import make_config
-    from evenhand.runs.folder import runs_in
-    from evenhand.training.objectives import canonical_objective
 
     flags: dict[str, Any] = {
         "data__source": source,
@@ -94,78 +88,39 @@ def compare(
         "epochs": epochs,
     }
     base = make_config(recipe, config, settings or (), **flags)
-    for name, value in (("--seeds", seeds), ("--most-seeds", most_seeds)):
-        if value is not None and value < 1:
-            raise EvenhandError(f"A comparison needs at least 1 seed, got {name} {value}.")
-    if not 0 <= margin < 100:
-        raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")
-    named = [canonical_objective(spec) for spec in objectives.split(",")]
-    if len(set(named)) < 2:
-        raise EvenhandError(f"A comparison needs at least 2 objectives, got {objectives!r}.")
-    chosen = None if baseline is None else canonical_objective(baseline)
-    if chosen is not None and chosen not in named and chosen not in {name.split(":")[0] for name in named}:
-        raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {objectives!r}.")
-    folder = out or _default_folder(base.data.source, base.data.imbalance, base.model.name)
-    plan = Plan(folder, base, tuple(objectives.split(",")), chosen, seeds, most_seeds, margin / 100)
-    grid = plan.next_jobs()
+    plan = plan_comparison(
+        base,
+        objectives.split(","),
+        out=out,
+        seeds=seeds,
+        most_seeds=most_seeds,
+        margin=margin,
+        baseline=baseline,
+    )
     if status:
+        grid = plan.next_jobs()
         show_status(grid, workers=jobs)
-        known = {job.folder.name for job in grid}
-        others = [run for run in runs_in(folder) if run.path.name not in known]
-        if others:
-            runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
-            typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
+        show_others(grid, plan.folder)
         return
     command = shlex.join(["evenhand", *sys.argv[1:]])
+    silent = quiet or as_json
     failures: list[Failure] = []  # of the last look
 
     def run(look: "Sequence[Job]") -> "list[Failure]":
-        refuse_changed_source(look)
-        failures[:] = run_grid(
-            look, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet or as_json
-        )
+        failures[:] = run_grid(look, workers=jobs, engine=engine, address=ray_address, command=command, quiet=silent)
         return failures
 
-    def tell(line: str) -> None:
-        if not quiet and not as_json:
-            typer.echo(f"evenhand: {line}", err=True)
-
     try:
-        comparison, _ = compare_in_looks(plan, run, tell=tell)
-        told = [_left_out(failure.job.config, failure.reason) for failure in failures]
-        comparison = replace(comparison, notes=[*told, *comparison.notes])
-        _tell_replaced(folder / "comparison.json", comparison.objectives, comparison.seeds)
-        written = write_comparison(comparison, folder)
-        page = write_report([folder])
+        comparison, written = make_comparison(plan, run, tell=(lambda _: None) if silent else remark)
+        page = write_report([plan.folder])
     except EvenhandError:
         show_failures(failures)  # what failed may be why nothing can be compared
         raise
     if as_json:
-        typer.echo(json.dumps(comparison.to_json(folder), ensure_ascii=True))
+        typer.echo(json.dumps(comparison.to_json(plan.folder), ensure_ascii=True))
     elif not quiet:
         typer.echo(comparison.table().rstrip())
         typer.echo(f"\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
     show_failures(failures)
     if failures:
         raise typer.Exit(1)
-
-
-def _left_out(config: "Config", reason: str) -> str:
-    return f"{config.objective} with seed {config.seed} failed and is left out: {reason}"
-
-
-def _tell_replaced(path: Path, objectives: list[str], seeds: list[int]) -> None:
-    """Say that the tables of another comparison give way; its runs are kept, so it can be made again at once."""
-    try:
-        before = json.loads(path.read_text("utf-8"))
-        named = f"{', '.join(before['objectives'])} with {len(before['seeds'])} seeds"
-        same = before["objectives"] == objectives and before["seeds"] == seeds
-    except (OSError, ValueError, LookupError, TypeError):
-        return
-    if not same:
-        typer.echo(f"evenhand: the comparison of {named} in {path.parent} is replaced; its runs are kept", err=True)
-
-
-def _default_folder(source: str, imbalance: str, model: str) -> Path:
-    name = Path(source).name if "/" in source else source
-    return Path("runs") / slug("compare", name, *([] if imbalance == "none" else [imbalance]), model)

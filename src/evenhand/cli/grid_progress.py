@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -18,6 +19,7 @@ from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, describe, time_left
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.runs.content import EpochRow
+from evenhand.runs.folder import runs_in
 
 EVERY = 30.0
 """Seconds after which a pipe hears from a grid that finishes no run."""
@@ -180,6 +182,15 @@ def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
         failure = read_failure(state.job) if state.status is Status.FAILED else None
         if failure is not None:
             typer.echo(f"{state.job.folder.name} failed: {failure.reason}")
+
+
+def show_others(jobs: Sequence[Job], folder: Path) -> None:
+    """Say how many runs of a folder are not of this grid."""
+    known = {job.folder.name for job in jobs}
+    others = [run for run in runs_in(folder) if run.path.name not in known]
+    if others:
+        runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
+        typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
 
 
 def _left(seconds: float | None) -> str:

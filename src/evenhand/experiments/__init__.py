@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from evenhand.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from evenhand.experiments.api import compare as compare
     from evenhand.experiments.comparison.comparison import Comparison as Comparison
     from evenhand.experiments.comparison.comparison import compare_runs as compare_runs
     from evenhand.experiments.comparison.comparison import write_comparison as write_comparison

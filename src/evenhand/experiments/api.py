@@ -1,0 +1,175 @@
+"""What Python users call: which objective is better, by how much, and how sure that is."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import read_json
+from evenhand.core.text import slug
+from evenhand.experiments.comparison.comparison import Comparison, write_comparison
+from evenhand.experiments.comparison.judging import MARGIN
+from evenhand.experiments.comparison.sequence import MOST_SEEDS, Plan, compare_in_looks
+from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.progress import GridCallback
+from evenhand.experiments.grid.running import check_engine, run_on_engine
+from evenhand.experiments.grid.unchanged import refuse_changed_source
+from evenhand.runs.config import Config, make_config
+from evenhand.training.objectives import canonical_objective
+
+OBJECTIVES = ("ce", "focal", "cot", "cce")
+RunJobs = Callable[[Sequence[Job]], list[Failure]]
+Tell = Callable[[str], None]
+
+
+def compare(
+    source: str | Path | None = None,
+    *,
+    objectives: Sequence[str] = OBJECTIVES,
+    seeds: int | None = None,
+    most_seeds: int = MOST_SEEDS,
+    margin: float = 100 * MARGIN,
+    baseline: str | None = None,
+    imbalance: str | None = None,
+    model: str | None = None,
+    epochs: int | None = None,
+    image_size: int | None = None,
+    data_root: str | Path | None = None,
+    out: str | Path | None = None,
+    recipe: str = "small",
+    config: str | Path | Config | None = None,
+    settings: Iterable[str] = (),
+    jobs: int | None = None,
+    engine: str = "local",
+    ray_address: str | None = None,
+    callback: GridCallback | None = None,
+) -> Comparison:
+    """Train with several objectives and seeds, and compare them; called again, it goes on from the runs that are there.
+
+    Its tables are written into the folder of the runs. In a script, the call has to stand behind
+    `if __name__ == "__main__":`, since the runs are processes of their own.
+
+    Args:
+        source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
+        objectives: at least two; several settings of one are tuned on validation.
+        seeds: runs of each objective, for one look; None: looks at 3, 5, 8 and 12, until everything is decided.
+        most_seeds: without `seeds`: stop at so many, decided or not.
+        margin: in points: differences that are smaller do not matter.
+        baseline: what the others are compared with; `ce` if it is there.
+        imbalance: `exp:RATIO`, `step:RATIO` or `none`.
+        model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
+        epochs: how often every training image is seen.
+        image_size: height and width to bring images to.
+        data_root: where data sets lie.
+        out: the comparison's folder; under `runs/` if not given.
+        recipe: `small`, `paper` or `road-marking`.
+        config: a YAML file over the recipe, or a whole config instead of everything above.
+        settings: any others, such as `["optimizer.lr=0.05"]`.
+        jobs: runs at a time; one a processor or GPU if not given.
+        engine: `local` or `ray`.
+        ray_address: of a Ray cluster.
+        callback: who looks on.
+
+    Returns:
+        What was found; runs that failed are named in its notes.
+
+    Example:
+        >>> import tempfile
+        >>> import evenhand
+        >>> found = evenhand.compare("digits", objectives=["ce", "cce"], seeds=1, epochs=1, out=tempfile.mkdtemp())
+        >>> found.objectives, found.seeds, found.baseline
+        (['ce', 'cce'], [0], 'ce')
+    """
+    flags: dict[str, Any] = {
+        "data__source": None if source is None else str(source),
+        "data__root": None if data_root is None else str(data_root),
+        "data__imbalance": imbalance,
+        "data__image_size": image_size,
+        "model__name": model,
+        "epochs": epochs,
+    }
+    base = config if isinstance(config, Config) else make_config(recipe, config, settings, **flags)
+    plan = plan_comparison(
+        base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline
+    )
+    check_engine(engine, workers=jobs, address=ray_address)
+    return make_comparison(
+        plan, lambda look: run_on_engine(look, engine, workers=jobs, address=ray_address, callback=callback)
+    )[0]
+
+
+def plan_comparison(
+    base: Config,
+    objectives: Sequence[str] = OBJECTIVES,
+    *,
+    out: str | Path | None = None,
+    seeds: int | None = None,
+    most_seeds: int = MOST_SEEDS,
+    margin: float = 100 * MARGIN,
+    baseline: str | None = None,
+) -> Plan:
+    """Return what is compared, and how far it may go; the arguments are those of :func:`compare`.
+
+    Raises:
+        EvenhandError: one sentence about what cannot be compared.
+    """
+    for name, value in (("--seeds", seeds), ("--most-seeds", most_seeds)):
+        if value is not None and value < 1:
+            raise EvenhandError(f"A comparison needs at least 1 seed, got {name} {value}.")
+    if not 0 <= margin < 100:
+        raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")
+    named = [canonical_objective(spec) for spec in objectives]
+    given = ",".join(objectives)
+    if len(set(named)) < 2:
+        raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
+    chosen = None if baseline is None else canonical_objective(baseline)
+    if chosen is not None and chosen not in named and chosen not in {name.split(":")[0] for name in named}:
+        raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
+    folder = _default_folder(base) if out is None else Path(out)
+    return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin / 100)
+
+
+def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) -> tuple[Comparison, list[Path]]:
+    """Run what is missing, compare, and write the tables.
+
+    Args:
+        plan: what is compared.
+        run: finishes runs, and returns those that failed.
+        tell: hears what a person should know meanwhile.
+
+    Returns:
+        What was found, and the files that were written.
+    """
+
+    def run_unchanged(look: Sequence[Job]) -> list[Failure]:
+        refuse_changed_source(look)
+        return run(look)
+
+    comparison, failures = compare_in_looks(plan, run_unchanged, tell=tell)
+    left_out = [
+        f"{failure.job.config.objective} with seed {failure.job.config.seed} failed and is left out: {failure.reason}"
+        for failure in failures
+    ]
+    comparison = replace(comparison, notes=[*left_out, *comparison.notes])
+    replaced = _replaced(plan.folder / "comparison.json", comparison)
+    if replaced:
+        tell(replaced)
+    return comparison, write_comparison(comparison, plan.folder)
+
+
+def _replaced(path: Path, comparison: Comparison) -> str:
+    """Say that the tables of another comparison give way; its runs are kept, so it can be made again at once."""
+    try:
+        before = read_json(path)
+        named = f"{', '.join(before['objectives'])} with {len(before['seeds'])} seeds"
+        same = (before["objectives"], before["seeds"]) == (comparison.objectives, comparison.seeds)
+    except (OSError, ValueError, LookupError, TypeError, EvenhandError):
+        return ""
+    return "" if same else f"the comparison of {named} in {path.parent} is replaced; its runs are kept"
+
+
+def _default_folder(base: Config) -> Path:
+    source, imbalance = base.data.source, base.data.imbalance
+    name = Path(source).name if "/" in source else source
+    return Path("runs") / slug("compare", name, *([] if imbalance == "none" else [imbalance]), base.model.name)

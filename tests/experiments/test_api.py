@@ -1,0 +1,46 @@
+"""`evenhand.compare` as Python users call it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import evenhand
+from evenhand.core.errors import EvenhandError
+from tests.experiments.grids import Heard
+from tests.training.runs import tiny
+
+
+def test_it_compares_and_goes_on_from_the_runs_that_are_there(tmp_path: Path) -> None:
+    heard = Heard()
+    found = evenhand.compare(config=tiny(epochs=1), objectives=["ce", "cce"], seeds=1, out=tmp_path, callback=heard)
+    assert (found.objectives, found.seeds, len(heard.ends)) == (["ce", "cce"], [0], 2)
+    assert json.loads((tmp_path / "comparison.json").read_text("utf-8"))["objectives"] == ["ce", "cce"]
+    heard = Heard()
+    found = evenhand.compare(config=tiny(epochs=1), objectives=["ce", "cce"], seeds=2, out=tmp_path, callback=heard)
+    assert (found.seeds, len(heard.ends)) == ([0, 1], 2)
+    assert {folder for _, _, folder in found.runs} > set(heard.ends)
+
+
+def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
+    found = evenhand.compare(
+        config=tiny(epochs=1), objectives=["ce", "cce", "cce:gamma=1e30"], seeds=1, out=tmp_path, jobs=1
+    )
+    assert found.notes[0].startswith("cce:gamma=1e+30 with seed 0 failed and is left out: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"objectives": ["ce"]}, "at least 2 objectives, got 'ce'"),
+        ({"seeds": 0}, "at least 1 seed"),
+        ({"margin": -1}, "0 to 100 points"),
+        ({"baseline": "ldam"}, "The baseline 'ldam' is not among the objectives"),
+        ({"engine": "slurm"}, "The engine is local or ray, got 'slurm'."),
+        ({"engine": "ray", "jobs": 2}, "leave out --jobs 2"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(tmp_path: Path, options: dict[str, object], words: str) -> None:
+    with pytest.raises(EvenhandError, match=words):
+        evenhand.compare("digits", out=tmp_path / "new", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "new").exists()
