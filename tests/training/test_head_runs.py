@@ -1,5 +1,6 @@
 """Runs that train a last layer on the features of a frozen network, with its real weights, and what follows."""
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from PIL import ExifTags, Image
 from safetensors.torch import load_file, save_file
 from torchvision.models import get_model, get_model_weights
 
@@ -26,7 +28,7 @@ from evenhand.training.export import export_onnx
 from evenhand.training.inference import load
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.trainer import Interrupted
-from tests.data.pictures import encode, noise, write
+from tests.data.pictures import encode, noise, smooth, write
 from tests.training.runs import StopAfter, trainer_of
 
 SIZE = 64
@@ -294,20 +296,54 @@ def test_weights_of_another_network_or_other_classes_are_refused(whole, photos, 
         train_run(config, tmp_path / "run")
 
 
-def test_onnx_holds_body_and_head_and_says_how_pictures_are_prepared(whole, tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    check = export_onnx(whole.path, tmp_path / "model.onnx")
-    assert check.real
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
-    told = session.get_modelmeta().custom_metadata_map
+@pytest.fixture(scope="module")
+def exported(whole: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Body and head in one file."""
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        pytest.importorskip(package)
+    file = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    assert export_onnx(whole.path, file).real  # compared with torch on test images
+    return file
+
+
+def test_onnx_holds_body_and_head_and_says_how_pictures_are_prepared(exported):
+    import onnxruntime
+
+    told = onnxruntime.InferenceSession(exported).get_modelmeta().custom_metadata_map
     expected = {
         "resize_rule": "shorter",
         "interpolation": "bicubic",
         "image_size": 73,
         "crop": "center",
         "crop_size": 64,
+        "channels": 3,
+        "mean": [127 / 255] * 3,
+        "std": [128 / 255] * 3,
+        "class_names": ["blue", "green", "red"],
     }
     assert {key: json.loads(told[key]) for key in expected} == expected
-    assert json.loads(told["mean"]) == [127 / 255] * 3
-    assert json.loads(told["std"]) == [128 / 255] * 3
-    assert (tmp_path / "model.onnx").stat().st_size > 10e6
+    assert exported.stat().st_size > 10e6
+
+
+def test_the_example_in_plain_onnxruntime_and_pillow_agrees(exported, whole, photos, tmp_path):
+    spec = importlib.util.spec_from_file_location("onnx_predict", Path("examples/onnx_predict.py").resolve())
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    # Also a large JPEG, a grey one, and one that a camera has turned.
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    write(
+        tmp_path,
+        {
+            "large.jpg": encode(smooth(900, 1300), "JPEG", quality=95),
+            "grey.png": noise(90, 120, channels=1),
+            "turned.jpg": encode(Image.fromarray(smooth(300, 200)), "JPEG", exif=exif, quality=95),
+        },
+    )
+    pictures = sorted([*photos.rglob("*.png"), *tmp_path.iterdir()])
+    session, told = example.load(exported)
+    (logits,) = session.run(["logits"], {"images": np.stack([example.prepare(each, told) for each in pictures])})
+    expected = load(whole).predict(pictures)
+    assert (logits.argmax(1) == expected.argmax(1)).mean() >= 0.995
+    found = np.exp(logits - logits.max(1, keepdims=True))
+    assert_allclose(found / found.sum(1, keepdims=True), expected, atol=0.02)

@@ -10,15 +10,18 @@ import typer
 
 from evenhand.cli.options import (
     AllowOutside,
+    ClassOrder,
     ConfigFile,
     DataRoot,
     DropSmall,
     Engine,
     Epochs,
+    Flip,
     ImageSize,
     ImbalanceSpec,
     Jobs,
     ModelName,
+    Pretrained,
     Quiet,
     RayAddress,
     Recipe,
@@ -26,6 +29,10 @@ from evenhand.cli.options import (
     SkipBad,
     Source,
     Status,
+    StemName,
+    TrainedPart,
+    Weights,
+    start_flags,
 )
 from evenhand.cli.output import remark
 
@@ -48,12 +55,18 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="What the others are compared with; ce if it is there.")] = None,
     imbalance: ImbalanceSpec = None,
     model: ModelName = None,
-    recipe: Recipe = "small",
+    recipe: Recipe = None,
     config: ConfigFile = None,
     settings: Settings = None,
     epochs: Epochs = None,
     data_root: DataRoot = None,
     image_size: ImageSize = None,
+    flip: Flip = None,
+    pretrained: Pretrained = None,
+    trained: TrainedPart = None,
+    weights: Weights = None,
+    stem: StemName = None,
+    class_order: ClassOrder = None,
     drop_small: DropSmall = None,
     skip_bad: SkipBad = None,
     allow_outside: AllowOutside = None,
@@ -74,7 +87,7 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
     from evenhand.report.page import write_report
-    from evenhand.runs.config import make_config
+    from evenhand.training.defaults import make_run_config
 
     flags: dict[str, Any] = {
         "data__source": source,
@@ -84,10 +97,15 @@ def compare(
         "data__drop_small": drop_small,
         "data__skip_bad": skip_bad,
         "data__allow_outside": allow_outside,
+        "data__class_order": class_order,
         "model__name": model,
+        "model__pretrained": pretrained,
+        "model__stem": stem,
+        "augmentation__flip": flip,
+        **start_flags(trained, weights),
         "epochs": epochs,
     }
-    base = make_config(recipe, config, settings or (), **flags)
+    base, why = make_run_config(recipe, config, settings or (), **flags)
     plan = plan_comparison(
         base,
         objectives.split(","),
@@ -110,6 +128,8 @@ def compare(
         failures[:] = run_grid(look, workers=jobs, engine=engine, address=ray_address, command=command, quiet=silent)
         return failures
 
+    if why and not silent:
+        remark(f"comparing on {base.data.source}: {why}")
     try:
         comparison, written = make_comparison(plan, run, tell=(lambda _: None) if silent else remark)
         page = write_report([plan.folder])

@@ -9,18 +9,25 @@ import typer
 
 from evenhand.cli.options import (
     AllowOutside,
+    ClassOrder,
     ConfigFile,
     DataRoot,
     DropSmall,
     Epochs,
+    Flip,
     ImageSize,
     ImbalanceSpec,
     ModelName,
+    Pretrained,
     Quiet,
     Recipe,
     Settings,
     SkipBad,
     Source,
+    StemName,
+    TrainedPart,
+    Weights,
+    start_flags,
 )
 from evenhand.cli.output import begin, remark
 
@@ -35,7 +42,7 @@ def train(
     ] = None,
     imbalance: ImbalanceSpec = None,
     model: ModelName = None,
-    recipe: Recipe = "small",
+    recipe: Recipe = None,
     config: ConfigFile = None,
     settings: Settings = None,
     epochs: Epochs = None,
@@ -45,10 +52,12 @@ def train(
     select: Annotated[str | None, typer.Option(help="best (on validation) or last (train on everything).")] = None,
     data_root: DataRoot = None,
     image_size: ImageSize = None,
-    flip: Annotated[bool | None, typer.Option("--flip/--no-flip", help="Mirror training images.")] = None,
-    pretrained: Annotated[bool | None, typer.Option("--pretrained", help="Start from ImageNet weights.")] = None,
-    stem: Annotated[str | None, typer.Option(help="small or imagenet; by the image size if not given.")] = None,
-    class_order: Annotated[str | None, typer.Option(help="Which classes keep most under an imbalance.")] = None,
+    flip: Flip = None,
+    pretrained: Pretrained = None,
+    trained: TrainedPart = None,
+    weights: Weights = None,
+    stem: StemName = None,
+    class_order: ClassOrder = None,
     drop_small: DropSmall = None,
     skip_bad: SkipBad = None,
     allow_outside: AllowOutside = None,
@@ -70,7 +79,7 @@ def train(
 ) -> None:
     """Train a classifier, choose its best epoch on validation, and judge it on the test set."""
     from evenhand.core.errors import EvenhandError
-    from evenhand.runs.config import make_config
+    from evenhand.training.defaults import make_run_config
 
     flags: dict[str, Any] = {
         "data__source": source,
@@ -85,6 +94,7 @@ def train(
         "model__name": model,
         "model__stem": stem,
         "model__pretrained": pretrained,
+        **start_flags(trained, weights),
         "epochs": epochs,
         "seed": seed,
         "select": select,
@@ -97,23 +107,23 @@ def train(
         "compute__sync_batchnorm": sync_batchnorm,
         "compute__tensorboard": tensorboard,
     }
-    if resume is not None and (
-        recipe != "small" or any(given is not None for given in (config, settings, out, *flags.values()))
-    ):
+    if resume is not None and (any(given is not None for given in (recipe, config, settings, out, *flags.values()))):
         raise EvenhandError(
             f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
         )
+    told = ""
     if first is None and stage is None:
-        wanted = make_config(recipe, config, settings or (), **flags)
+        wanted, told = make_run_config(recipe, config, settings or (), **flags)
     else:
-        given = (resume, config, settings, *(value for name, value in flags.items() if name != "epochs"))
-        if first is None or stage is None or recipe != "small" or any(value is not None for value in given):
+        given = (resume, recipe, config, settings, *(value for name, value in flags.items() if name != "epochs"))
+        if first is None or stage is None or any(value is not None for value in given):
             raise EvenhandError("A second stage is --from RUN --stage crt or lws; it takes all but --epochs from RUN.")
         from evenhand.training.start import second_stage
 
         wanted = second_stage(first, stage, epochs=epochs)
     if not (quiet or as_json):
-        begin(f"training {wanted.objective} on {wanted.data.source}" if resume is None else f"continuing {resume}")
+        what = f"training {wanted.objective} on {wanted.data.source}{': ' * bool(told)}{told}"
+        begin(what if resume is None else f"continuing {resume}")
     from evenhand.cli.progress import show_summary, watching
     from evenhand.report.page import write_report
     from evenhand.runs.folder import Run

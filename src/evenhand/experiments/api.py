@@ -15,8 +15,10 @@ from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.experiments.grid.unchanged import refuse_changed_source
-from evenhand.runs.config import Config, make_config
+from evenhand.runs.config import Config
+from evenhand.training.defaults import make_run_config
 from evenhand.training.objectives import canonical_objective
+from evenhand.training.setup import warm_features
 
 OBJECTIVES = ("ce", "focal", "cot", "cce")
 RunJobs = Callable[[Sequence[Job]], list[Failure]]
@@ -33,11 +35,13 @@ def compare(
     baseline: str | None = None,
     imbalance: str | None = None,
     model: str | None = None,
+    pretrained: bool | None = None,
+    trained: str | None = None,
     epochs: int | None = None,
     image_size: int | None = None,
     data_root: str | Path | None = None,
     out: str | Path | None = None,
-    recipe: str = "small",
+    recipe: str | None = None,
     config: str | Path | Config | None = None,
     settings: Iterable[str] = (),
     jobs: int | None = None,
@@ -59,11 +63,13 @@ def compare(
         baseline: what the others are compared with; `ce` if it is there.
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.
         model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
+        pretrained: start from ImageNet weights.
+        trained: `head` (the last layer, on features of a frozen network) or `all`.
         epochs: how often every training image is seen.
         image_size: height and width to bring images to.
         data_root: where data sets lie.
         out: the comparison's folder; under `runs/` if not given.
-        recipe: `small`, `paper` or `road-marking`.
+        recipe: `small`, `photos`, `paper` or `road-marking`; what suits the images if not given.
         config: a YAML file over the recipe, or a whole config instead of everything above.
         settings: any others, such as `["optimizer.lr=0.05"]`.
         jobs: runs at a time; one a processor or GPU if not given.
@@ -87,9 +93,11 @@ def compare(
         "data__imbalance": imbalance,
         "data__image_size": image_size,
         "model__name": model,
+        "model__pretrained": pretrained,
+        "start__train": trained,
         "epochs": epochs,
     }
-    base = config if isinstance(config, Config) else make_config(recipe, config, settings, **flags)
+    base = config if isinstance(config, Config) else make_run_config(recipe, config, settings, **flags)[0]
     plan = plan_comparison(
         base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline
     )
@@ -144,6 +152,7 @@ def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) ->
 
     def run_unchanged(look: Sequence[Job]) -> list[Failure]:
         refuse_changed_source(look)
+        warm_features(plan.base, keep=plan.folder)
         return run(look)
 
     comparison, failures = compare_in_looks(plan, run_unchanged, tell=tell)

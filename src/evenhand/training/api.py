@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.text import slug
-from evenhand.runs.config import Config, make_config
+from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
+from evenhand.training.defaults import make_run_config
 from evenhand.training.run import begin_run, holding
 from evenhand.training.trainer import Callback
 
@@ -18,12 +19,13 @@ def train(
     imbalance: str | None = None,
     model: str | None = None,
     pretrained: bool | None = None,
+    trained: str | None = None,
     epochs: int | None = None,
     seed: int | None = None,
     image_size: int | None = None,
     data_root: str | Path | None = None,
     out: str | Path | None = None,
-    recipe: str = "small",
+    recipe: str | None = None,
     config: str | Path | Config | None = None,
     settings: Iterable[str] = (),
     callback: Callback | None = None,
@@ -37,12 +39,13 @@ def train(
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.
         model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
         pretrained: start from ImageNet weights.
+        trained: `head` (the last layer, on features of a frozen network) or `all`.
         epochs: how often every training image is seen.
         seed: of subset, validation, initial weights, order and augmentation.
         image_size: height and width to bring images to.
         data_root: where data sets lie.
         out: the run's folder, which must not hold anything; under `runs/` if not given.
-        recipe: `small`, `paper` or `road-marking`.
+        recipe: `small`, `photos`, `paper` or `road-marking`; what suits the images if not given.
         config: a YAML file over the recipe, or a whole config instead of everything above.
         settings: any others, such as `["optimizer.lr=0.05"]`.
         callback: who looks on.
@@ -65,10 +68,11 @@ def train(
         "objective": objective,
         "model__name": model,
         "model__pretrained": pretrained,
+        "start__train": trained,
         "epochs": epochs,
         "seed": seed,
     }
-    wanted = config if isinstance(config, Config) else make_config(recipe, config, settings, **flags)
+    wanted = config if isinstance(config, Config) else make_run_config(recipe, config, settings, **flags)[0]
     with holding(default_folder(wanted) if out is None else out, number=out is None) as folder:
         return begin_run(wanted, folder, callback=callback)
 

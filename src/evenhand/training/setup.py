@@ -1,6 +1,7 @@
 """From a config to what is trained on: the table, its pixels, its splits, and how the network sees them."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from evenhand.data.table import FilePixels, SampleTable, Split
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import InputTransform
 from evenhand.runs.config import Config
+from evenhand.training.backbones import keep_backbone
 from evenhand.training.features import extract_features
 from evenhand.training.pretrained import Pretrained, find_pretrained
 
@@ -61,10 +63,8 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     data = config.data
     # First of all: weights that are missing are told before any image is read.
     pretrained = find_pretrained(config)
-    table = load_source(data.source, data_root=data.root, allow_outside=data.allow_outside)
     transform = None if pretrained is None else _at_size(pretrained.transform, data.image_size)
-    if transform is not None and transform.resize_rule == "stretch" and isinstance(table.pixels, FilePixels):
-        table = replace(table, pixels=replace(table.pixels, stretch=True))
+    table = _load_table(config, transform)
     backbone = None
     if pretrained is not None and transform is not None and pretrained.frozen:
         backbone = pretrained.backbone(transform)
@@ -106,6 +106,32 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
         backbone,
         "bilinear" if transform is None else transform.interpolation,
     )
+
+
+def warm_features(config: Config, *, keep: Path | None = None, progress: bool = True) -> None:
+    """Compute the features that a run of this config trains on, if it does, so that many runs find them.
+
+    Args:
+        config: of any of the runs.
+        keep: the folder of a comparison, in which the frozen network is kept once for all its runs.
+        progress: show a progress bar, if stderr is a terminal.
+    """
+    pretrained = find_pretrained(config)
+    if pretrained is None or not pretrained.frozen:
+        return
+    transform = _at_size(pretrained.transform, config.data.image_size)
+    backbone = pretrained.backbone(transform)
+    open_features(_load_table(config, transform), backbone, config, progress=progress)
+    if keep is not None:
+        keep_backbone(backbone, keep)
+
+
+def _load_table(config: Config, transform: InputTransform | None) -> SampleTable:
+    data = config.data
+    table = load_source(data.source, data_root=data.root, allow_outside=data.allow_outside)
+    if transform is not None and transform.resize_rule == "stretch" and isinstance(table.pixels, FilePixels):
+        table = replace(table, pixels=replace(table.pixels, stretch=True))
+    return table
 
 
 def open_features(table: SampleTable, backbone: Backbone, config: Config, *, progress: bool = True) -> FeatureImages:
