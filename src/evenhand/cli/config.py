@@ -17,7 +17,9 @@ config = typer.Typer(
 
 @config.command()
 def show(
-    recipe: Annotated[str | None, typer.Argument(help="small, paper or road-marking; all are listed if none.")] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(help="small, photos, paper or road-marking; all are listed if none.")
+    ] = None,
 ) -> None:
     """Print a recipe; without one, list the recipes and explain every setting."""
     from evenhand.core.text import text_table
@@ -38,7 +40,7 @@ def show(
 
 @config.command()
 def copy(
-    recipe: Annotated[str, typer.Argument(help="small, paper or road-marking.")],
+    recipe: Annotated[str, typer.Argument(help="small, photos, paper or road-marking.")],
     file: Annotated[Path, typer.Argument(help="The YAML file to write; it must not exist.")],
 ) -> None:
     """Write a recipe to a file of your own, for evenhand train --config FILE."""
