@@ -15,6 +15,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data import images as module
 from evenhand.data.decode import read_image
 from evenhand.data.images import Images, MemoryImages, StreamedImages, open_images
+from evenhand.data.reading import Threads
 from evenhand.data.table import ArrayPixels, DatasetInfo, FilePixels, SampleTable
 
 from .pictures import noise, table_of, turned_late, write, written
@@ -241,3 +242,16 @@ def test_tiny_imagenet_with_its_grey_images(tmp_path: Path) -> None:
     mean, std = images.statistics(np.arange(len(images)))
     assert all(0.3 < value < 0.6 for value in mean)
     assert all(0.2 < value < 0.35 for value in std)
+
+
+def test_a_pipe_hears_how_far_it_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("evenhand.data.reading.EVERY", 0.0)
+    with caplog.at_level("INFO", logger="evenhand"):
+        threads = Threads(1, True)
+        assert sum(threads.map(len, np.arange(100), "Counting")) == 100
+        assert [record.getMessage() for record in caplog.records] == [
+            f"Counting: {done} of 100" for done in (32, 64, 96, 100)
+        ]
+        caplog.clear()
+        list(Threads(1, False).map(len, np.arange(100), "Counting"))
+        assert not caplog.records

@@ -193,6 +193,7 @@ def test_summary_is_that_of_the_predictions(whole: Path) -> None:
     assert {key: summary[key] for key in judged} == json.loads(json.dumps(judged))
     own = {key: value for key, value in summary.items() if key not in judged}
     assert own.pop("selected")["rule"] == "best"
+    assert own.pop("resolved")["image_size"] == 8
     assert own == {
         "source": "digits",
         "imbalance": "exp:20",

@@ -45,7 +45,6 @@ def begin(text: str) -> None:
     logger = logging.getLogger("evenhand")
     if not any(isinstance(handler, _Remarks) for handler in logger.handlers):
         logger.addHandler(_Remarks())
-        logger.propagate = False
     logger.setLevel(logging.INFO)
     remark(f"{text} ...")
 

@@ -40,6 +40,16 @@ class Shown(Callback):
         )
         self.task = self.bar.add_task("training", total=self.epochs, state="")
 
+    def prepared(self, resolved: dict[str, Any]) -> None:
+        """Say what was decided where the config leaves it open."""
+        if self.quiet or self.as_json:
+            return
+        size, crop = resolved["image_size"], resolved["crop_size"]
+        cut = "" if crop == size else f" cut to {crop}"
+        kind = "grey" if resolved["channels"] == 1 else "colour"
+        mirrored = "mirrored at random" if resolved["flip"] else "never mirrored"
+        remark(f"images of {size} px{cut}, {kind}, {mirrored}; computed in {resolved['precision']}")
+
     def begin(self, told: list[dict[str, Any]]) -> None:
         """Say what each part of the objective does."""
         if not self.quiet and not self.as_json:

@@ -27,6 +27,7 @@ from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
+from evenhand.training.trainer import precision_name
 
 BATCH_SIZE = 512
 """As at the end of training, so that the same numbers come out."""
@@ -279,6 +280,7 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
         "epochs": len(history),
         "selected": {"rule": config.select, **_selected(config, history)},
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
+        "resolved": {**prepared.resolved(), "precision": precision_name(folder.environment.precision)},
         "parts": objective.told(shot_groups(predictions.train_counts)),
         "notes": list(prepared.notes),
         **adjusted,

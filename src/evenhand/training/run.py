@@ -200,6 +200,7 @@ def judge(run: Run, trainer: Trainer) -> None:
             "epochs": len(trainer.history),
             "selected": {"rule": config.select, **_selected(trainer)},
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
+            "resolved": trainer.resolved(),
             "parts": trainer.told(),
             "notes": list(prepared.notes),
             **adjusted,

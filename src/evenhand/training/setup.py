@@ -47,6 +47,17 @@ class Prepared:
     interpolation: Interpolation = "bilinear"
     """The filter with which images were resized."""
 
+    def resolved(self) -> dict[str, Any]:
+        """Return what the data decided where the config leaves it open."""
+        seen = self.preprocessing
+        return {
+            "image_size": self.images.image_size,
+            "crop_size": seen.crop_size,
+            "channels": self.images.channels,
+            "flip": seen.flip,
+            "padding": seen.padding,
+        }
+
     def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
         """Serve the images of one split; the options are those of `Batches`."""
         labels = np.zeros(len(self.images), np.int64)

@@ -44,6 +44,9 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 class Callback:
     """Who looks on: told of steps and epochs, and asked whether to stop. This one says nothing and never stops."""
 
+    def prepared(self, resolved: dict[str, Any]) -> None:
+        """The data are there; resolved is what they and the machine decided where the config leaves it open."""
+
     def begin(self, told: list[dict[str, Any]]) -> None:
         """Training begins; told is what each part of the objective does, by shot group."""
 
@@ -148,6 +151,7 @@ class Trainer:
         train = prepared.batches("train", config.batch_size, **self.serving())
         board = Board(self.run.tensorboard) if config.compute.tensorboard and self.fabric.is_global_zero else None
         held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
+        callback.prepared(self.resolved())
         callback.begin(self.told())
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
@@ -170,6 +174,10 @@ class Trainer:
         if self.fabric.is_global_zero:
             save_weights(self.run.last_weights, bare(self.model), self.card)
         self.fabric.barrier()
+
+    def resolved(self) -> dict[str, Any]:
+        """Return what was decided where the config leaves it open."""
+        return {**self.prepared.resolved(), "precision": precision_name(self.fabric._precision.precision)}
 
     def told(self) -> list[dict[str, Any]]:
         """Say what each part of the objective does to the classes of each shot group."""
@@ -321,6 +329,17 @@ class Trainer:
 def _channels_last(batch: Tensor) -> Tensor:
     """Lay images out as the network likes them; features have no channels."""
     return batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch
+
+
+def precision_name(of_fabric: object) -> str:
+    """Return a precision in the words of a config, from those of Fabric.
+
+    Example:
+        >>> from evenhand.training.trainer import precision_name
+        >>> precision_name("bf16-mixed")
+        'bfloat16'
+    """
+    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(of_fabric)[:2], "unknown")
 
 
 def bare(model: nn.Module) -> Classifier:
