@@ -262,6 +262,13 @@ def test_every_part_says_that_it_is_active() -> None:
     assert line["few"] == pytest.approx(np.log(5 / 530), rel=1e-6)
 
 
+def test_a_part_that_sets_in_after_the_selected_epoch_is_told() -> None:
+    objective = build_objective("ldam+drw", counts=COUNTS, epochs=10)
+    assert objective.notes(9) == []
+    (note,) = objective.notes(8)
+    assert note.startswith("drw sets in at epoch 9, after epoch 8, which was the best on validation")
+
+
 def test_the_prior_that_training_implies() -> None:
     pi = np.array(COUNTS) / sum(COUNTS)
     equal = np.full(4, 0.25)

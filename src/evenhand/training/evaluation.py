@@ -268,7 +268,7 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
     prepared, history, kept = prepare(config), folder.history, folder.adjustment
     counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
     objective = build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs)
-    adjusted = {}
+    selected, adjusted = _selected(config, history), {}
     if predictions.adjustment is not None and kept is not None:
         adjusted = beside(Adjusted(predictions, kept.model_dump(mode="json", exclude_unset=True)))
     return {
@@ -278,11 +278,11 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
         "model": config.model.name,
         "seed": config.seed,
         "epochs": len(history),
-        "selected": {"rule": config.select, **_selected(config, history)},
+        "selected": {"rule": config.select, **selected},
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
         "resolved": {**prepared.resolved(), "precision": precision_name(folder.environment.precision)},
         "parts": objective.told(shot_groups(predictions.train_counts)),
-        "notes": list(prepared.notes),
+        "notes": [*prepared.notes, *objective.notes(int(selected["epoch"]))],
         **adjusted,
     }
 

@@ -191,6 +191,7 @@ def judge(run: Run, trainer: Trainer) -> None:
         some = np.sort(stream(config.seed, "features").permutation(len(features))[:MOST_FEATURES])
         run.write_features(Features(features[some], predictions.targets[some], predictions.ids[some]))
         run.write_thumbnails(_thumbnails(prepared, predictions))
+        selected = _selected(trainer)
         summary = {
             "source": prepared.table.name,
             "imbalance": config.data.imbalance,
@@ -198,11 +199,11 @@ def judge(run: Run, trainer: Trainer) -> None:
             "model": config.model.name,
             "seed": config.seed,
             "epochs": len(trainer.history),
-            "selected": {"rule": config.select, **_selected(trainer)},
+            "selected": {"rule": config.select, **selected},
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
             "resolved": trainer.resolved(),
             "parts": trainer.told(),
-            "notes": list(prepared.notes),
+            "notes": [*prepared.notes, *trainer.objective.notes(int(selected["epoch"]))],
             **adjusted,
             **summarise(predictions),
         }

@@ -101,6 +101,10 @@ class Part(BaseModel):
         """
         return shares
 
+    def first_epoch(self, known: Known) -> int:  # noqa: ARG002
+        """Return the first epoch in which it does anything, counted from 1."""
+        return 1
+
     def told(self, known: Known) -> Told | None:  # noqa: ARG002
         """Say what the part does to each class."""
         return None

@@ -47,15 +47,15 @@ class DeferredWeights(Weights):
     by: Literal["inverse", "effective"] = Field("effective", description=Weights.model_fields["by"].description)
     beta: float = Field(0.9999, ge=0, lt=1, description=Weights.model_fields["beta"].description)
 
-    def first(self, known: Known) -> int:
-        """Return the first epoch with weights, counted from 0; the last one has them at least."""
-        return min(round(self.start * known.epochs), known.epochs - 1)
+    def first_epoch(self, known: Known) -> int:
+        """Return the first epoch with weights, counted from 1; the last one has them at least."""
+        return min(round(self.start * known.epochs) + 1, known.epochs)
 
     def weights(self, known: Known, epoch: int) -> Tensor | None:
         """Return them from their first epoch on."""
-        return super().weights(known, epoch) if epoch >= self.first(known) else None
+        return super().weights(known, epoch) if epoch + 1 >= self.first_epoch(known) else None
 
     def told(self, known: Known) -> Told:
         """Say the weights, and from when on."""
         told = super().told(known)
-        return Told(f"{told.what} from epoch {self.first(known) + 1} of {known.epochs} on", told.values)
+        return Told(f"{told.what} from epoch {self.first_epoch(known)} of {known.epochs} on", told.values)
