@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
 from tests.fabricated import write_pictured_run
 from tests.report.served_runs import history_row, write_comparison, write_run
+from tests.runs.test_old import OLD
 
 
 def names(root: Path) -> set[str]:
@@ -293,3 +295,22 @@ def test_unreadable_folders_are_passed_over(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(listing.os, "scandir", refusing)
     assert names(tmp_path) == {"a"}
+
+
+@pytest.mark.slow
+def test_of_500_runs_the_25_damaged_ones_are_told_and_the_others_shown(tmp_path: Path) -> None:
+    files = [path for path in OLD.iterdir() if path.is_file()]
+    for number in range(500):
+        (tmp_path / f"{number:03}").mkdir()
+        for path in files:
+            shutil.copy(path, tmp_path / f"{number:03}")
+    damaged = ("config.yaml", "splits.json", "history.csv", "predictions.npz", "summary.json")
+    for number in range(25):
+        path = tmp_path / f"{20 * number:03}" / damaged[number % 5]
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    began = time.process_time()
+    listed = {run.entry.name: run for run in Listing(tmp_path).runs()}
+    assert time.process_time() - began < 30
+    assert [int(name) for name in sorted(listed) if listed[name].problems] == list(range(0, 500, 20))
+    assert all(len(run.problems) <= 1 for run in listed.values())
+    assert all(run.balanced_accuracy is not None for run in listed.values() if not run.problems)

@@ -26,7 +26,7 @@ Figures = dict[str, Any]
 
 def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
     """Return what can be read of a run, and a sentence for each file that cannot."""
-    read, problems = read_leniently(run, "config", "history", "summary")
+    read, problems = read_leniently(run, "config", "history", "splits", "predictions", "summary")
     figures: Figures = {}
     if "config" in read:
         figures |= _config_figures(read["config"])

@@ -44,6 +44,7 @@ LARGEST = {
 
 Status = Literal["missing", "begun", "trained", "finished"]
 """No run yet; it has a config; its last epoch is done; it was judged, which is the last thing a run does."""
+_FILES = {"splits": names.SPLITS, "predictions": names.PREDICTIONS, "summary": names.SUMMARY}
 _Arrays = TypeVar("_Arrays", Features, Thumbnails)
 _Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
 
@@ -287,7 +288,9 @@ class Run:
         if not self.has(names.SUMMARY):
             raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}.")
         summary = self._typed(Summary, names.SUMMARY)
-        predictions = self._other(lambda: self._read_predictions(names.PREDICTIONS, "test"))
+        # Not kept for this alone: a list of many runs needs their summaries only.
+        kept = self.__dict__.get("predictions")
+        predictions = kept or self._other(lambda: self._read_predictions(names.PREDICTIONS, "test"))
         if predictions is not None:
             with self._naming(names.SUMMARY):
                 summary.check(predictions)
@@ -406,7 +409,7 @@ def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[st
 
     Args:
         run: whose files may be missing, half written, damaged, or made by strangers.
-        properties: such as `config`; `summary` is left out where there is none yet.
+        properties: such as `config`; those whose file is not there yet are left out.
 
     Returns:
         What could be read, by property; and for each file that could not, a sentence that names no folder.
@@ -414,7 +417,7 @@ def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[st
     read: dict[str, Any] = {}
     problems: list[str] = []
     for name in properties:
-        if name == "summary" and not run.finished:
+        if name in _FILES and not run.has(_FILES[name]):
             continue
         try:
             read[name] = getattr(run, name)
