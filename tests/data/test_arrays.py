@@ -172,3 +172,21 @@ def test_damaged_files_give_one_sentence(
         assert "\n" not in str(error)  # noqa: PT017
     else:
         assert len(table) == len(table.pixels)
+
+
+def test_pictures_that_would_unpack_to_far_more_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tracemalloc
+
+    from evenhand.core import arrays as core
+
+    monkeypatch.setattr(core, "MOST_UNPACKED", 2**20)
+    path = tmp_path / "bomb.npz"
+    labels = np.arange(2)
+    np.savez_compressed(path, train_images=np.zeros((2, 4096, 4096), np.uint8), train_labels=labels)
+    tracemalloc.start()
+    try:
+        with pytest.raises(EvenhandError, match=r"would unpack to .*, so it is no honest file"):
+            load_npz(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()

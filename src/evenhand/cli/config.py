@@ -45,6 +45,7 @@ def copy(
 ) -> None:
     """Write a recipe to a file of your own, for evenhand train --config FILE."""
     from evenhand.core.errors import EvenhandError
+    from evenhand.core.files import cannot_write
     from evenhand.runs.config import read_recipe
 
     text = read_recipe(recipe)
@@ -54,5 +55,5 @@ def copy(
     except FileExistsError as error:
         raise EvenhandError(f"{file} exists and is not overwritten; choose another name.") from error
     except OSError as error:
-        raise EvenhandError(f"Cannot write {file}: {error.strerror}; choose another place.") from error
+        raise cannot_write(file, error) from error
     echo(f"{file}: change it, then evenhand train SOURCE --config {file}")

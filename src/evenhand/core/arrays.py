@@ -78,10 +78,17 @@ def read_arrays(
         raise EvenhandError(f"Cannot read {path}: {told}{'; ' * bool(advice)}{advice}.") from error
 
 
-def refuse_bomb(members: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse members of an archive of so many bytes that say themselves that they would unpack to far more."""
+def refuse_bomb(members: Iterable[zipfile.ZipInfo], size: int, times: int = 1) -> None:
+    """Refuse members of an archive of so many bytes that say themselves that they would unpack to far more.
+
+    Args:
+        members: those that will be read.
+        size: bytes of the archive.
+        times: how many times larger than it they may be, and `MOST_UNPACKED` more.
+    """
+    members = list(members)
     declared = sum(info.file_size for info in members)
-    if declared > size + MOST_UNPACKED:
+    if declared > times * size + MOST_UNPACKED:
         raise EvenhandError(f"it has {size:,} bytes and would unpack to {declared:,}, so it is no honest file.")
     # The other methods cannot be unpacked by so many bytes at a time.
     strange = [

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.text import plain_cell
 
 _ELSEWHERE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
 _ADVICE = {
@@ -107,11 +108,11 @@ def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2)
 
 
 def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows with the same keys as CSV, with every digit."""
+    """Write rows with the same keys as CSV, with every digit; no text is one that a spreadsheet would run."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({key: plain_cell(value) for key, value in row.items()} for row in rows)
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:

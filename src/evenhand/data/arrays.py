@@ -11,12 +11,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.arrays import refuse_bomb
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import some
 from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 _CHUNK = 1 << 24
+MOST_TIMES = 100
+"""So many times larger than packed may pictures be: drawings are, photographs never."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +115,10 @@ def read_npz(path: Path) -> Arrays:
     """Read the splits of a `.npz` into one array, each image straight to its place: memory holds them only once."""
     with reading(path), zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        try:
+            refuse_bomb(members.values(), path.stat().st_size, MOST_TIMES)
+        except EvenhandError as error:
+            raise EvenhandError(f"Cannot read {path}: {error}") from error
         sizes: dict[Split, int] = {}
         labels, shapes = [], {}
         for split in _splits_in(path, members):
@@ -151,8 +158,7 @@ def reading(path: Path) -> Iterator[None]:
     except MemoryError as error:
         raise EvenhandError(f"Cannot read {path}: its images do not fit in memory.") from error
     except Exception as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise EvenhandError(f"Cannot read {path}: {str(reason).rstrip('.') or type(error).__name__}.") from error
+        raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,9 @@ def _image_header(what: str, file: IO[bytes], info: zipfile.ZipInfo) -> _Header:
 def _fill(images: NDArray[np.uint8], file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> None:
     header = _header(str(path), file, info)
     if header.fortran_order:
-        images[...] = np.frombuffer(file.read(), np.uint8).reshape(header.shape, order="F").reshape(images.shape)
+        images[...] = (
+            np.frombuffer(file.read(info.file_size), np.uint8).reshape(header.shape, order="F").reshape(images.shape)
+        )
         return
     flat, start = images.reshape(-1), 0
     # Reading on until nothing comes makes zipfile compare its checksum too.
@@ -250,5 +258,9 @@ def _small_array(
 ) -> NDArray[Any]:
     with archive.open(members[key]) as file:
         header = _header(f"{key} of {path}", file, members[key])
-        content = np.frombuffer(file.read(), header.dtype) if prod(header.shape) else np.empty(0, header.dtype)
+        content = (
+            np.frombuffer(file.read(members[key].file_size), header.dtype)
+            if prod(header.shape)
+            else np.empty(0, header.dtype)
+        )
     return content.reshape(header.shape, order="F" if header.fortran_order else "C")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 
 MAX_PIXELS = 2 * 89_478_485
 """Images with more pixels by their header are refused undecoded: Pillow's own limit, kept if a program lifts that."""
@@ -251,8 +251,8 @@ def _opened(path: Path | str, content: bytes | None = None) -> Iterator[Image.Im
             yield image
     # Damaged files make Pillow raise nearly anything, from SyntaxError to ZeroDivisionError.
     except Exception as error:
-        reason = _reason(error)
-        raise BadImage(f"Cannot read the image {path}: {reason}.", reason) from error
+        why = _reason(error)
+        raise BadImage(f"Cannot read the image {path}: {why}.", why) from error
 
 
 def require_file(path: Path | str) -> None:
@@ -277,9 +277,7 @@ def _reason(error: Exception) -> str:
         return f"its header declares more than {MAX_PIXELS // 10**6} million pixels"
     if isinstance(error, MemoryError):
         return "it does not fit in memory"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return " ".join(str(error).split())[:120].rstrip(".") or type(error).__name__
+    return reason(error, 120).lower() if isinstance(error, OSError) and error.strerror else reason(error, 120)
 
 
 def _orientation(image: Image.Image) -> int:

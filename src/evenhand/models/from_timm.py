@@ -9,12 +9,12 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
 from evenhand.data.decode import Interpolation
 from evenhand.models.classifier import Classifier, Request
 from evenhand.models.transform import InputTransform
-from evenhand.models.weights import Weights, describe_tensors, fill, read_state, short
+from evenhand.models.weights import Weights, describe_tensors, fill, read_state
 
 PREFIX = "timm:"
 
@@ -36,7 +36,7 @@ def build_timm(request: Request) -> Classifier:
             name, pretrained=request.pretrained is True, num_classes=request.num_classes, in_chans=request.channels
         )
     except Exception as error:  # a thousand networks and the hub of their weights raise nearly anything
-        raise EvenhandError(f"timm cannot build {name!r}: {short(error)}{_remedy(name, timm, request)}.") from error
+        raise EvenhandError(f"timm cannot build {name!r}: {reason(error)}{_remedy(name, timm, request)}.") from error
     if request.pretrained and request.pretrained is not True:
         file = Path(request.pretrained)
         fill(network, read_state(file), fresh=_last_layers(network), what=f"The weights in {file}")
@@ -130,7 +130,7 @@ def _count_features(network: Any, request: Request) -> int:
             features = network.forward_head(maps, pre_logits=True)
     except Exception as error:  # each family has its own way to fail
         raise EvenhandError(
-            f"{request.name} does not take {channels} x {size} x {size} images ({short(error)}); choose another "
+            f"{request.name} does not take {channels} x {size} x {size} images ({reason(error)}); choose another "
             "image size or network."
         ) from error
     finally:

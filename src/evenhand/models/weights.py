@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import some
 
 _HASH = re.compile(r"-([a-f0-9]{8,})\.")
@@ -52,7 +52,7 @@ def fetch_weights(name: str, url: str) -> Weights:
                 )
         except Exception as error:  # a broken connection raises nearly anything
             raise EvenhandError(
-                f"Cannot download the pretrained weights of {name} ({short(error)}); get {url} some other way and put "
+                f"Cannot download the pretrained weights of {name} ({reason(error)}); get {url} some other way and put "
                 f"the file into {folder}."
             ) from error
     return describe_file(file, source=url)
@@ -74,8 +74,7 @@ def describe_file(file: Path, source: str | None = None) -> Weights:
         found = file.stat()
         digest = _digest(file, found.st_size, found.st_mtime_ns)
     except OSError as error:
-        reason = error.strerror or error
-        raise EvenhandError(f"Cannot read the weights in {file}: {reason}; give a file of weights.") from error
+        raise EvenhandError(f"Cannot read the weights in {file}: {reason(error)}; give a file of weights.") from error
     return Weights(file, digest, source or str(file))
 
 
@@ -119,7 +118,7 @@ def read_state(file: Path | None) -> dict[str, Tensor]:
         if not content or not all(isinstance(value, Tensor) for value in content.values()):
             raise ValueError("it holds no state dict")
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise EvenhandError(f"Cannot read the weights in {file}: {short(error)}; get the file again.") from error
+        raise EvenhandError(f"Cannot read the weights in {file}: {reason(error)}; get the file again.") from error
     return _plain_names({str(key).removeprefix("module."): value for key, value in content.items()})
 
 
@@ -150,14 +149,9 @@ def fill(network: nn.Module, state: dict[str, Tensor], *, what: str, fresh: str 
     lost = sorted(key for key in wanted - set(state) if not key.endswith("num_batches_tracked"))
     foreign = sorted(set(state) - wanted)
     other = sorted(key for key in wanted & set(state) if state[key].shape != own[key].shape)
-    for keys, reason in ((lost, "lacks"), (foreign, "has an unknown"), (other, "has another size of")):
+    for keys, fault in ((lost, "lacks"), (foreign, "has an unknown"), (other, "has another size of")):
         if keys:
-            raise EvenhandError(f"{what} belong to another network: the file {reason} {some(keys, 2)}.")
+            raise EvenhandError(f"{what} belong to another network: the file {fault} {some(keys, 2)}.")
     with torch.no_grad():
         for key, value in state.items():
             own[key].copy_(value)  # load_state_dict would ask some networks for a version that plain files lack
-
-
-def short(error: Exception) -> str:
-    """Return the reason of an error on one line, without the full stop."""
-    return " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__

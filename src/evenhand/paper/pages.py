@@ -1,15 +1,12 @@
 """A reproduction on paper: `table.json`, `table.csv` and `table.md`."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evenhand.core.files import replacing
-from evenhand.core.text import markdown_table, plain_cell
+from evenhand.core.files import write_csv, write_json, write_text
+from evenhand.core.text import markdown_table
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.paired import PairedDifference
 from evenhand.paper.ordering import Ordering, noise_words
@@ -24,19 +21,10 @@ def write_reproduction(result: Reproduction, folder: Path) -> list[Path]:
 
 def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, Any]], page: str) -> list[Path]:
     """Write `table.json`, `table.csv` and `table.md`, each whole or not at all; return their paths."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: plain_cell(value) for key, value in row.items()} for row in rows)
-    texts = {
-        "table.json": json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n",
-        "table.csv": text.getvalue(),
-        "table.md": page,
-    }
-    for name, each in texts.items():
-        with replacing(folder / name) as temporary:
-            temporary.write_text(each, encoding="utf-8")
-    return [folder / name for name in texts]
+    write_json(folder / "table.json", content)
+    write_csv(folder / "table.csv", rows)
+    write_text(folder / "table.md", page)
+    return [folder / name for name in ("table.json", "table.csv", "table.md")]
 
 
 def to_json(result: Reproduction) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
@@ -116,8 +116,7 @@ def _export(model: TrainedModel, path: Path) -> None:
                 verbose=False,
             )
     except Exception as error:  # the exporter raises whatever its stages raise
-        reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
-        raise EvenhandError(f"torch cannot export {card.model} to ONNX: {reason}.") from error
+        raise EvenhandError(f"torch cannot export {card.model} to ONNX: {reason(error)}.") from error
 
 
 class _Adjusted(nn.Module):

@@ -18,7 +18,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.locks import LOCK, claimed
 from evenhand.core.processor import announces_amx, has_tiles
 from evenhand.core.seeds import stream
@@ -135,7 +135,7 @@ def _refuse_used(run: Run) -> None:
     try:
         used = path.exists() and (not path.is_dir() or any(each.name != LOCK for each in path.iterdir()))
     except OSError as error:
-        raise EvenhandError(f"Cannot look into {path}: {error.strerror}; choose another folder with --out.") from error
+        raise EvenhandError(f"Cannot look into {path}: {reason(error)}; choose another folder with --out.") from error
     if used and run.begun:
         raise EvenhandError(f"{path} holds a run; continue it with --resume {path}, or choose another with --out.")
     if used:
@@ -262,8 +262,7 @@ def start_fabric(config: Config) -> Fabric:
             precision=_precision(compute.precision, accelerator),
         )
     except (ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise EvenhandError(f"Cannot run on {compute.devices} x {compute.accelerator}: {reason}.") from error
+        raise EvenhandError(f"Cannot run on {compute.devices} x {compute.accelerator}: {reason(error)}.") from error
     fabric.launch()
     return fabric
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import some
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
@@ -132,7 +132,7 @@ def load_start(network: Classifier, config: Config, class_names: tuple[str, ...]
     try:
         missing, unknown = network.load_state_dict(wanted, strict=False)
     except RuntimeError as error:
-        raise EvenhandError(f"The weights of {weights} do not fit: {_short(error)}; try start.load=body.") from error
+        raise EvenhandError(f"The weights of {weights} do not fit: {reason(error)}; try start.load=body.") from error
     fresh = {f"{last}scale"} if load == "all" else {key for key in missing if key.startswith(last)}
     if card.backbone is not None:  # the body is in place already
         missing = [key for key in missing if key.startswith(last)]
@@ -153,7 +153,3 @@ def keep_body(network: Classifier) -> None:
     """Set a frozen body to evaluation mode, so that its statistics stay as they are."""
     network.eval()
     network.get_submodule(last_layer(network)).train()
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:160].rstrip(".")

@@ -1,7 +1,5 @@
 """A comparison for people and for programs: terminal text, Markdown, CSV and JSON."""
 
-import csv
-import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
-from evenhand.core.files import replacing
-from evenhand.core.text import markdown_escaped, markdown_table, plain_cell, text_table, visible
+from evenhand.core.files import write_csv, write_json, write_text
+from evenhand.core.text import markdown_escaped, markdown_table, text_table, visible
 from evenhand.experiments.comparison.picture import picture
 from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow
 from evenhand.experiments.comparison.verdict import METRICS, Difference, in_points, outcome_words, points
@@ -93,13 +91,10 @@ def markdown(comparison: "Comparison") -> str:
 
 def write_all(comparison: "Comparison", folder: Path) -> list[Path]:
     """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
-    content = json.dumps(comparison.to_json(folder), ensure_ascii=False, indent=2, allow_nan=False)
-    texts = {"comparison.json": content + "\n", "comparison.md": markdown(comparison)}
-    for name, text in texts.items():
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    _write_csv(folder / "comparison.csv", [_figures_for_csv(row, comparison.differences) for row in comparison.rows])
-    _write_csv(folder / "per_class.csv", [_class_for_csv(row) for row in comparison.per_class])
+    write_json(folder / "comparison.json", comparison.to_json(folder))
+    write_text(folder / "comparison.md", markdown(comparison))
+    write_csv(folder / "comparison.csv", [_figures_for_csv(row, comparison.differences) for row in comparison.rows])
+    write_csv(folder / "per_class.csv", [_class_for_csv(row) for row in comparison.per_class])
     return [folder / name for name in ("comparison.json", "comparison.csv", "per_class.csv", "comparison.md")]
 
 
@@ -243,10 +238,3 @@ def _class_for_csv(row: ClassRow) -> dict[str, Any]:
         "won": " ".join(row.won),
         "paid": " ".join(row.paid),
     }
-
-
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows({key: plain_cell(value) for key, value in row.items()} for row in rows)

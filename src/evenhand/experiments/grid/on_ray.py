@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
 from evenhand.core.locks import is_locked
 from evenhand.experiments.grid.engine import POLL, End, News, finish_jobs
@@ -101,8 +101,7 @@ class RayEngine:
         try:
             end: End = self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
-            said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-            return End("lost", "was lost by Ray", f": {said}")
+            return End("lost", "was lost by Ray", f": {reason(error, 300)}")
         return end
 
 
@@ -129,8 +128,8 @@ def _connected(address: str | None) -> Iterator[Any]:
         _knock(address)
         ray.init(**({"address": address} if address else local), logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())[:300].rstrip(".")
-        raise EvenhandError(f"Cannot reach a Ray cluster at {address or 'this machine'}: {said}.") from error
+        told = f"Cannot reach a Ray cluster at {address or 'this machine'}: {reason(error, 300)}."
+        raise EvenhandError(told) from error
     if main:
         signal.signal(signal.SIGTERM, handler)  # Ray has put its own in place, which would end us without a word
     try:
