@@ -222,8 +222,9 @@ def complement_cross_entropy(
 
 def _fused(input: Tensor, terms: Terms) -> Tensor | None:
     """Return the loss from a kernel, if one takes it and there is a complement to compute."""
-    share = terms.share
-    return fused_loss(input, terms) if isinstance(share, Tensor) or abs(share) >= NEGLIGIBLE else None
+    if isinstance(terms.share, Tensor):
+        return fused_loss(input, terms._replace(share=terms.share.to(torch.float32)))
+    return fused_loss(input, terms) if abs(terms.share) >= NEGLIGIBLE else None
 
 
 def _learned(*values: float | Tensor | None) -> bool:

@@ -21,6 +21,7 @@ from evenhand.metrics.classification import accuracy, balanced_accuracy, confusi
 from evenhand.metrics.shots import shot_groups
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
+from evenhand.models.deferred import defer_logits
 from evenhand.models.heads import replace_head
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
@@ -103,6 +104,8 @@ class Trainer:
             interpolation=prepared.interpolation,
             backbone=None if prepared.backbone is None else weights_told(prepared.backbone.weights),
         )
+        if self.objective.defers_logits and not config.compute.compile:
+            defer_logits(network)
         torch.manual_seed(_seed(config.seed, "dropout"))
         network = network.to(memory_format=torch.channels_last)
         settings = config.optimizer.model_dump(exclude={"layer_decay"})

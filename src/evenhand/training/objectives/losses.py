@@ -14,6 +14,8 @@ from evenhand.losses.functional import (
     focal_loss,
     rare_shares,
 )
+from evenhand.losses.kernels.linear import linear_complement_cross_entropy
+from evenhand.models.deferred import PendingLogits
 from evenhand.training.objectives.part import Known, LossFunction, LossPart, Part, Shares, Told
 
 
@@ -108,9 +110,26 @@ class ComplementCrossEntropy(LossPart):
         spare, on = self.spare, self.on
 
         def loss(
-            logits: Tensor, target: Tensor, *, weight: Tensor | None, offset: Tensor | None, margin: Tensor | None
+            logits: Tensor | PendingLogits,
+            target: Tensor,
+            *,
+            weight: Tensor | None,
+            offset: Tensor | None,
+            margin: Tensor | None,
         ) -> Tensor:
-            each = share.to(logits.device) if isinstance(share, Tensor) else share
+            each = share.to(target.device) if isinstance(share, Tensor) else share
+            if isinstance(logits, PendingLogits):
+                return linear_complement_cross_entropy(
+                    logits.features,
+                    target,
+                    logits.layer.weight,
+                    logits.layer.bias,
+                    weight,
+                    gamma=gamma,
+                    share=each,
+                    offset=offset,
+                    margin=margin,
+                )
             return complement_cross_entropy(
                 logits,
                 target,

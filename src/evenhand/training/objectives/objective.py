@@ -15,6 +15,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups
 from evenhand.training.objectives.after import Fitted, PostHoc
 from evenhand.training.objectives.images import one_hot
+from evenhand.training.objectives.losses import ComplementCrossEntropy
 from evenhand.training.objectives.part import (
     Adjustment,
     HeadPart,
@@ -33,6 +34,9 @@ from evenhand.training.objectives.stages import StagePart
 from evenhand.training.objectives.steps import Backward, Forward, SingleStep, StepPart
 
 _Kind = TypeVar("_Kind", bound=Part)
+
+MANY_CLASSES = 10_000
+"""With so many, a batch of logits and its gradients take more room than the networks here; the loss does without."""
 
 
 class Objective:
@@ -69,6 +73,13 @@ class Objective:
         """The last layer it needs, as `evenhand.models.heads` reads it."""
         head, logits, stage = self._find(HeadPart), self._find(LogitsPart), self._find(StagePart)
         return (stage and stage.layer) or (head and head.head()) or (logits and logits.head()) or "linear"
+
+    @property
+    def defers_logits(self) -> bool:
+        """Whether its loss can do without the logits, and there are so many classes that this pays."""
+        loss, soft = self._find(ComplementCrossEntropy), self._images or self._targets
+        plain = loss is not None and loss.spare == 0 and loss.on == "raw" and self.head == "linear"
+        return plain and soft is None and isinstance(self._step, SingleStep) and self.known.num_classes >= MANY_CLASSES
 
     @property
     def num_optimizers(self) -> int:

@@ -1,0 +1,72 @@
+"""What a last layer with complement cross entropy costs in one piece, beside `F.linear` and `F.cross_entropy`.
+
+    python benchmarks/linear.py [--rounds 7] [--shapes 256x512x200000 2048x512x21841]
+
+Forward and backward in float32, by features, weights and bias, on one thread; the two ways in turn, the ratio taken in
+each round, and its median. Memory is the most that was allocated beyond the operands, the gradients included, beside
+that of linear + cross entropy and beside the gradient of the weights, which nobody can do without.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from losses import peak_memory
+from torch import Tensor
+
+from evenhand.losses import linear_complement_cross_entropy
+
+
+def main() -> None:
+    """Measure each shape and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--shapes", nargs="+", default=["256x512x200000", "2048x512x21841"], metavar="NxDxK")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| N x D x K | linear + CE, s | in one, times that | memory, times that | times the weights' gradient |")
+    print("|---|---|---|---|---|", flush=True)
+    for shape in args.shapes:
+        n, d, k = map(int, shape.split("x"))
+        torch.manual_seed(0)
+        leaves = [torch.randn(n, d), torch.randn(k, d) * d**-0.5, torch.zeros(k)]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        target = torch.randint(0, k, (n,))
+
+        def step(in_one: bool, leaves: list[Tensor] = leaves, target: Tensor = target) -> None:
+            features, weight, bias = leaves
+            if in_one:
+                loss = linear_complement_cross_entropy(features, target, weight, bias)
+            else:
+                loss = F.cross_entropy(F.linear(features, weight, bias), target)
+            loss.backward()
+
+        seconds: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(args.rounds + 1):
+            for in_one in (False, True):
+                for leaf in leaves:
+                    leaf.grad = None
+                start = time.perf_counter()
+                step(in_one)
+                if number:
+                    seconds[in_one].append(time.perf_counter() - start)
+        memory = {}
+        for in_one in (False, True):
+            for leaf in leaves:
+                leaf.grad = None
+            memory[in_one] = peak_memory(lambda in_one=in_one: step(in_one))
+        ratio = statistics.median(b / a for a, b in zip(seconds[False], seconds[True], strict=True))
+        cells = (
+            f"{statistics.median(seconds[False]):.3g}",
+            f"{ratio:.2f}",
+            f"{memory[True] / memory[False]:.3f}",
+            f"{memory[True] / (4 * k * d):.3f}",
+        )
+        print(f"| {shape.replace('x', ' x ')} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
