@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.cli.reproduce import _folder_name
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.paper.api import folder_name
 from evenhand.paper.planning import StudyOptions
 from evenhand.paper.studies import STUDIES
 from tests.trained import assert_one_sentence, evenhand
@@ -44,6 +44,7 @@ def test_alone_it_lists_everything_with_what_it_needs(run) -> None:  # type: ign
         (("table-fashion", "--ray-address", "auto"), "needs --engine ray"),
         (("table-road",), "put dataset_annotations.txt and images/ into"),
         (("table-road", "--source", "no-such-set"), "neither a known data set"),
+        (("table-fashion", "--only", "CCE,exp:50"), "No cell of this study is called 'exp:50'; there are "),
     ],
 )
 def test_what_is_wrong_is_one_sentence(run, args: tuple[str, ...], words: str) -> None:  # type: ignore[no-untyped-def]
@@ -65,7 +66,17 @@ def test_a_dry_run_says_what_and_how_long_and_touches_nothing(run, tmp_path: Pat
     assert "images/s with resnet8 at 28x28, batch 64" in out
     assert "on this machine with 2 runs at a time" in out
     assert "2 epochs (protocol small: 10, the paper: 200)" in out
+    assert out.splitlines()[-1].startswith("before that, data are needed that are not here: ")
     assert not list(tmp_path.iterdir())
+
+
+def test_some_cells_can_be_taken(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("table-fashion", "--status", "--seeds", "1", "--only", "CCE,erm, exp:100,step:100")
+    assert code == 0
+    names = [line.split()[0] for line in out.splitlines() if "missing" in line and "_seed" in line]
+    kept = {(objective, imbalance) for objective in ("ce", "cce") for imbalance in ("exp-100", "step-100")}
+    assert {(name.split("_")[3], name.split("_")[1]) for name in names} == kept
+    assert len(names) == 4
 
 
 def test_the_paper_protocol_says_what_mirroring_does(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
@@ -93,10 +104,11 @@ def test_status_shows_what_is_missing(run) -> None:  # type: ignore[no-untyped-d
         (StudyOptions(source="fashion-mnist"), "table-gamma-small-fashion-mnist"),
         (StudyOptions(source="road-marking:split=runs", epochs=1), "table-gamma-small-1epochs-road-marking-splitruns"),
         (StudyOptions(source="/data/my photos/"), "table-gamma-small-my-photos"),
+        (StudyOptions(only=("CCE", "exp:100")), "table-gamma-small-only-CCE-exp-100"),
     ],
 )
 def test_a_cut_study_has_a_folder_of_its_own(options: StudyOptions, name: str) -> None:
-    assert _folder_name(STUDIES["table-gamma"], options) == name
+    assert folder_name(STUDIES["table-gamma"], options) == name
 
 
 @pytest.mark.parametrize("study", ["table-road-sota", "figure-convergence"])
@@ -108,8 +120,8 @@ def test_what_failed_is_told_before_what_cannot_be_made(run, monkeypatch, study:
         return [Failure(grid[0], "It burst.")]
 
     monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
-    monkeypatch.setattr("evenhand.paper.reproducing.read_reproduction", refuse)
-    monkeypatch.setattr("evenhand.paper.figures.draw_paper_figure", refuse)
+    monkeypatch.setattr("evenhand.paper.api.read_reproduction", refuse)
+    monkeypatch.setattr("evenhand.paper.api.draw_paper_figure", refuse)
     code, _, err = run(study, "--source", "digits", "--seeds", "1", "--quiet")
     assert code == 2
     assert err.index("failed: It burst.") < err.index("It cannot be made.")

@@ -4,17 +4,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Status
+from evenhand.cli.output import remark
 
 if TYPE_CHECKING:
-    from evenhand.experiments.grid.jobs import Job
-    from evenhand.paper.planning import StudyOptions
+    from evenhand.experiments.grid.jobs import Failure, Job
     from evenhand.paper.reproducing import Reproduction
-    from evenhand.paper.studies import Study
 
 
 def reproduce(
@@ -27,6 +26,9 @@ def reproduce(
     released: Annotated[bool, typer.Option("--released", help="Add CCE with the released code's sign.")] = False,
     source: Annotated[
         str | None, typer.Option(help="Other data in place of the study's, such as fashion-mnist for table-gamma.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Some cells: networks, methods, data sets, imbalances, such as CCE,ERM,exp:100.")
     ] = None,
     jobs: Jobs = None,
     engine: Engine = "local",
@@ -48,64 +50,46 @@ def reproduce(
         return
     from evenhand.cli.grid_progress import run_grid, show_failures, show_status
     from evenhand.core.errors import EvenhandError
-    from evenhand.paper.figures import draw_paper_figure
-    from evenhand.paper.pages import write_reproduction
-    from evenhand.paper.planning import StudyOptions, jobs_of, plan
-    from evenhand.paper.reproducing import check_sources, read_reproduction
+    from evenhand.experiments.grid.running import check_engine
+    from evenhand.paper import api
+    from evenhand.paper.planning import StudyOptions
     from evenhand.paper.studies import find_study
 
     chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
-    if engine not in ("local", "ray"):  # before data are fetched
-        raise EvenhandError(f"The engine is local or ray, got {engine!r}.")
-    if ray_address is not None and engine != "ray":
-        raise EvenhandError(f"--ray-address {ray_address} needs --engine ray.")
+    check_engine(engine, workers=jobs, address=ray_address)  # before data are fetched
     root = None if data_root is None else str(data_root)
-    options = StudyOptions(protocol, seeds, released, epochs, source, root)  # type: ignore[arg-type]
-    if chosen.id in ("speed", "claims") and not (dry_run or status):
-        _without_runs(chosen.id, out, command, quiet)
+    cells = tuple(only.split(",")) if only else ()
+    options = StudyOptions(protocol, seeds, released, epochs, source, root, cells)  # type: ignore[arg-type]
+    if dry_run or status:
+        grid = api.study_jobs(chosen, options, out)
+        if status and grid:
+            show_status(grid, workers=jobs)
+        else:
+            _echo(api.describe_plan(chosen, options, grid, jobs))
         return
-    cells = plan(chosen, options)
-    grid = jobs_of(cells, out / "runs")
-    if dry_run or (status and not grid):
-        _show_plan(chosen, options, grid, jobs)
-        return
-    if status:
-        show_status(grid, workers=jobs)
-        return
-    check_sources(cells)
-    if not quiet:
-        _echo(_title(chosen, options))
-    failures = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet)
-    folder = out / _folder_name(chosen, options)
-    written: list[Path] = []
+    failures: list[Failure] = []
+
+    def run(grid: "Sequence[Job]") -> "list[Failure]":
+        if not quiet:
+            _echo(api.title(chosen, options))
+        failures[:] = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet)
+        return failures
+
     try:
-        if chosen.id.startswith("figure-") and not runs_only:
-            lost = {failure.job.folder for failure in failures}
-            written = draw_paper_figure(chosen.id, [job.folder for job in grid if job.folder not in lost], folder)
-        elif not runs_only:
-            result = read_reproduction(chosen, options, out / "runs", command=command)
-            written = write_reproduction(result, folder)
-            if not quiet:
-                _show(result)
+        made = api.reproduce(chosen.id, options, out=out, run=run, runs_only=runs_only, command=command)
     except EvenhandError:
         show_failures(failures)  # what failed may be why
         raise
+    if not quiet:
+        _echo(made.lines)
+        if made.result is not None:
+            _show(made.result)
     show_failures(failures)
     if not quiet:
-        for path in written:
-            typer.echo(f"evenhand: wrote {path}", err=True)
+        for path in made.written:
+            remark(f"wrote {path}")
     if failures:
         raise typer.Exit(1)
-
-
-def _folder_name(study: "Study", options: "StudyOptions") -> str:
-    """Name the folder of the results, so that a study cut short or on other data replaces no whole one."""
-    from evenhand.core.text import slug
-
-    parts = [study.id, options.protocol]
-    parts += [] if options.epochs is None else [f"{options.epochs}epochs"]
-    parts += [] if options.source is None else [slug(Path(options.source).name)]
-    return "-".join(parts)
 
 
 def _list_studies() -> None:
@@ -115,39 +99,6 @@ def _list_studies() -> None:
     for study in STUDIES.values():
         typer.echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs})")
     typer.echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
-
-
-def _title(study: "Study", options: "StudyOptions") -> list[str]:
-    from evenhand.paper.planning import deviations
-
-    return [
-        f"{study.id}, protocol {options.protocol}: {study.shows}",
-        *(f"  {each}" for each in deviations(study, options)),
-    ]
-
-
-def _show_plan(study: "Study", options: "StudyOptions", grid: "Sequence[Job]", jobs: int | None) -> None:
-    from evenhand.experiments.grid.estimating import estimate, size_of
-    from evenhand.experiments.grid.local import default_workers
-    from evenhand.runs.folder import Run
-
-    _echo(_title(study, options))
-    if not grid:
-        typer.echo("It needs no runs and takes a minute at most.")
-        return
-    for job in grid:
-        done = "done" if Run(job.folder).finished else f"{size_of(job.config.data).train * job.config.epochs:,} images"
-        typer.echo(f"  {job.folder.name}: {job.config.epochs} epochs, {done}")
-    left = [job.config for job in grid if not Run(job.folder).finished]
-    workers = jobs or default_workers(grid)
-    work = estimate(left, workers=workers)
-    typer.echo(
-        f"{len(grid)} runs, {len(grid) - len(left)} of them done; {work.trained:,} images to train on (all epochs) and "
-        f"{work.judged:,} to test on"
-    )
-    for kind, speed in work.speeds.items():
-        typer.echo(f"measured here: {speed:,.0f} images/s with {kind}")
-    typer.echo(f"about {_duration(work.seconds)} on this machine with {workers} runs at a time")
 
 
 def _show(result: "Reproduction") -> None:
@@ -174,45 +125,6 @@ def _show(result: "Reproduction") -> None:
         console.print(Text(sentence), soft_wrap=True)
 
 
-def _without_runs(name: str, out: Path, command: str, quiet: bool) -> None:
-    from evenhand.paper import claims, speed
-    from evenhand.paper.pages import write_pages
-    from evenhand.paper.reproducing import how_made
-    from evenhand.runs.folder import runs_in
-
-    shown: list[str] = []
-    pages: tuple[dict[str, Any], list[dict[str, Any]], str]
-    if name == "claims":
-        checked = claims.check_claims(out)
-        made = how_made([run.path for run in runs_in(out / "runs") if run.finished])
-        pages = (
-            claims.claims_json(checked, command, made),
-            claims.claims_rows(checked),
-            claims.claims_markdown(checked, command, made),
-        )
-        for each in checked:
-            shown += [each.claim.text, *(f"  {line}" for line in each.lines())]
-    else:
-        times, made = speed.measure_speed(), speed.here()
-        pages = (
-            speed.speed_json(times, command, made),
-            speed.speed_rows(times),
-            speed.speed_markdown(times, command, made),
-        )
-        shown = pages[2].splitlines()
-    written = write_pages(out / name, *pages)
-    if not quiet:
-        _echo(shown)
-        for path in written:
-            typer.echo(f"evenhand: wrote {path}", err=True)
-
-
 def _echo(lines: Sequence[str]) -> None:
     for line in lines:
         typer.echo(line)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from evenhand.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from evenhand.paper.api import reproduce as reproduce
     from evenhand.paper.claims import check_claims as check_claims
     from evenhand.paper.figures import draw_paper_figure as draw_paper_figure
     from evenhand.paper.pages import write_reproduction as write_reproduction

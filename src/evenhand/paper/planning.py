@@ -1,6 +1,6 @@
 """A study as runs: each cell of a table with its config, by the paper's recipe or cut down for a small computer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +37,8 @@ class StudyOptions:
     source: str | None = None
     """Another data set, or another split of the same, in place of the study's own."""
     data_root: str | None = None
+    only: tuple[str, ...] = ()
+    """Some cells: names of networks, methods, data sets and imbalances; those of a kind are alternatives."""
 
     def __post_init__(self) -> None:
         if self.protocol not in ("small", "paper"):
@@ -86,7 +88,27 @@ def plan(study: Study, options: StudyOptions) -> list[StudyCell]:
     for part in study.parts:
         for cell in _cells(study, part, options):
             unique.setdefault(cell.config.model_dump_json(), cell)
-    return list(unique.values())
+    return _only(list(unique.values()), options.only)
+
+
+def _only(cells: list[StudyCell], words: Sequence[str]) -> list[StudyCell]:
+    """Keep the cells that were asked for."""
+    kinds: list[Callable[[StudyCell], set[str]]] = [
+        lambda cell: {cell.row, cell.config.model.name},
+        lambda cell: {cell.method, cell.config.objective},
+        lambda cell: {cell.config.data.source, cell.config.data.source.split(":")[0]},
+        lambda cell: {cell.config.data.imbalance},
+    ]
+    known = [{name.lower() for cell in cells for name in names(cell)} for names in kinds]
+    wanted = {word.strip().lower() for word in words}
+    unknown = wanted - set().union(*known)
+    if cells and unknown:
+        there = ", ".join(sorted(set().union(*known)))
+        raise EvenhandError(f"No cell of this study is called {sorted(unknown)[0]!r}; there are {there}.")
+    for names, called in zip(kinds, known, strict=True):
+        if wanted & called:
+            cells = [cell for cell in cells if wanted & {name.lower() for name in names(cell)}]
+    return cells
 
 
 def jobs_of(cells: Sequence[StudyCell], root: Path) -> list[Job]:

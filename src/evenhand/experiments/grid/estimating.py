@@ -1,11 +1,13 @@
 """How much work a study is: images to be seen, and the time they take on this machine from a few real steps."""
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,9 +19,9 @@ from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS
 from evenhand.experiments.grid.local import count_processors
 from evenhand.models.build import build_model
-from evenhand.runs.config import Config, DataConfig
+from evenhand.runs.config import Config, DataConfig, make_config
 from evenhand.training.objectives import build_objective, cost
-from evenhand.training.run import start_fabric
+from evenhand.training.run import start_fabric, train_run
 from evenhand.training.setup import prepare
 
 STANDARDS = {
@@ -29,6 +31,8 @@ STANDARDS = {
 ROAD_CLASSES, ROAD_SIZE = 9, 64
 MOST_SECONDS = 1.5
 """Of measuring one network."""
+SERVER = 5.0
+"""Seconds until the first worker begins: the process that makes them loads everything once."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,11 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
         workers: runs at a time; each has its share of the processors.
     """
     trained = judged = 0
-    seconds = 0.0
+    each: list[float] = []
     speeds: dict[str, float] = {}
+    if configs:
+        with threads(max(count_processors() // workers, 1)):
+            beside = seconds_beside_images()
     for config in configs:
         size = size_of(config.data)
         seen, tested = size.train * config.epochs, size.test * (config.epochs if config.track_test else 1)
@@ -115,8 +122,18 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
             with threads(max(count_processors() // workers, 1)):
                 speeds[kind] = 1 / seconds_per_image(config, size)
         trained, judged = trained + seen, judged + tested
-        seconds += (seen * cost(config.objective) + tested / 3) / speeds[kind]
-    return Estimate(len(configs), trained, judged, seconds / min(workers, max(len(configs), 1)), speeds)
+        validated = config.data.val_fraction * seen if config.select == "best" else 0.0
+        each.append(beside + (seen * cost(config.objective) + (tested + validated) / 3) / speeds[kind])
+    seconds = max(sum(each) / workers, max(each)) + SERVER if each else 0.0
+    return Estimate(len(configs), trained, judged, seconds, speeds)
+
+
+@lru_cache
+def seconds_beside_images() -> float:
+    """Measure what a run takes beside its images, to begin, to be judged and to be written: a tiny one does it all."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiny = make_config(data__imbalance="exp:20", epochs=1, select="last")
+        return time_of(lambda: train_run(tiny, Path(folder) / "run"))
 
 
 @contextmanager
@@ -174,7 +191,7 @@ def training_step(config: Config, size: Size, batch_size: int) -> Callable[[], N
     return step
 
 
-def time_of(work: Callable[[], None]) -> float:
+def time_of(work: Callable[[], object]) -> float:
     """Return how many seconds something takes."""
     began = time.perf_counter()
     work()
