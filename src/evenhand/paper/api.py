@@ -119,13 +119,16 @@ def describe_plan(study: Study, options: StudyOptions, jobs: Sequence[Job], work
 
 def _missing_data(configs: Sequence[Config]) -> list[str]:
     """Return a sentence for each data set that would have to be fetched first."""
-    missing = []
-    for source, root in dict.fromkeys((config.data.source, config.data.root) for config in configs):
-        try:
-            load_source(source, data_root=root, download=False)
-        except EvenhandError as error:
-            missing.append(str(error))
-    return missing
+    sources = dict.fromkeys((config.data.source, config.data.root) for config in configs)
+    return list(filter(None, (_missing(*source) for source in sources)))
+
+
+def _missing(source: str, root: str | None) -> str:
+    try:
+        load_source(source, data_root=root, download=False)
+    except EvenhandError as error:
+        return str(error)
+    return ""
 
 
 def folder_name(study: Study, options: StudyOptions) -> str:
