@@ -35,6 +35,9 @@ Jobs = Annotated[int | None, typer.Option(help="Runs at a time; one a processor 
 Engine = Annotated[str, typer.Option(help="local, or ray.")]
 RayAddress = Annotated[str | None, typer.Option(help="Of a Ray cluster, with --engine ray.")]
 Status = Annotated[bool, typer.Option("--status", help="Only say how far the runs are.")]
+EnsembleOfRuns = Annotated[
+    bool, typer.Option("--ensemble", help="Of a comparison: average all seeds of what it recommends.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Only errors.")]
 
 

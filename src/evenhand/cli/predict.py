@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from evenhand.cli.options import EnsembleOfRuns
 from evenhand.cli.output import remark
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Write: TypeAlias = Callable[[str, Top], object]
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or a file of weights.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder, a file of weights, or a comparison's folder.")],
     paths: Annotated[
         list[str], typer.Argument(metavar="PATHS...", help="Images, folders of images, or - for a list on stdin.")
     ],
@@ -38,15 +39,19 @@ def predict(
     ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the network together.")] = 64,
+    ensemble: EnsembleOfRuns = False,
 ) -> None:
-    """Say which classes images belong to, with the five most probable of each."""
+    """Say which classes images belong to, with the five most probable of each.
+
+    Of a comparison, the model of the recommended objective answers that is best on validation, or all its seeds.
+    """
     from evenhand.core.errors import EvenhandError
     from evenhand.training.inference import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:
         raise EvenhandError(f"There is no file or folder {lost[0]}.")
-    model = load(run)
+    model = load(run, ensemble=ensemble)
     listed = min(MOST_LISTED, len(model.class_names))
     done, bad = 0, 0
     with _output(out) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:

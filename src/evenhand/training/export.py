@@ -23,6 +23,7 @@ from evenhand.data.decode import with_channels
 from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
+from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.folder import Run
 from evenhand.training.inference import TrainedModel, load
 
@@ -48,7 +49,7 @@ class Check:
         return max(self.differences.values())
 
 
-def export_onnx(run: Path | str, path: Path | str) -> Check:
+def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) -> Check:
     """Write a trained model as ONNX and compare what it answers with torch.
 
     The graph takes `images`, float32 (N, C, S, S) with any N, normalised: pixels / 255, less the mean, over the
@@ -59,8 +60,9 @@ def export_onnx(run: Path | str, path: Path | str) -> Check:
     rounded down), `mean` and `std`. A frozen body and the last layer that was trained on it are one graph.
 
     Args:
-        run: a run, or a file of weights.
+        run: a run, a file of weights, or a comparison, of which the recommended objective's model is taken.
         path: the file to write. It only gets its name once the comparison is good.
+        ensemble: of a comparison: all runs of the recommended objective, averaged, in one graph.
 
     Returns:
         The comparison: on test images of the run of every class if they are at hand, else on noise.
@@ -70,7 +72,8 @@ def export_onnx(run: Path | str, path: Path | str) -> Check:
             differ by more than `MOST_DIFFERENT`.
     """
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
-    model = load(run, device="cpu")
+    model = load(run, device="cpu", ensemble=ensemble)
+    run = read_recommended(run).runs[0].path if is_comparison(run) else run
     pixels, classes, real = _images(run, model)
     images = model.card.preprocessing.normalise(pixels)
     with replacing(path) as temporary:

@@ -19,8 +19,10 @@ from evenhand.data.reading import read_ahead
 from evenhand.metrics.priors import tau_normalise
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
+from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import Card, load_classifier
+from evenhand.training.ensemble import Ensemble, Member
 
 Item: TypeAlias = Path | str | NDArray[np.uint8]
 """An image: the path of a file, or pixels (H, W), (H, W, 1) or (H, W, 3)."""
@@ -52,7 +54,7 @@ class TrainedModel:
         device: where the network is.
     """
 
-    network: Classifier
+    network: Classifier | Ensemble
     card: Card
     device: torch.device
     adjustment: Tensor | None = None
@@ -176,13 +178,17 @@ class TrainedModel:
         return image[top : top + size, left : left + size]
 
 
-def load(run: os.PathLike[str] | str, *, device: torch.device | str | None = None) -> TrainedModel:
+def load(
+    run: os.PathLike[str] | str, *, device: torch.device | str | None = None, ensemble: bool = False
+) -> TrainedModel:
     """Load a trained model.
 
     Args:
         run: the folder of a finished run, of which the weights are taken that the run selected (best on validation,
-            or last); or a file of weights in such a folder, which needs nothing else.
+            or last); or a file of weights in such a folder, which needs nothing else; or the folder of a comparison,
+            of which the recommended objective's run is taken that is best on validation.
         device: where to compute; None: on a GPU with CUDA if there is one, else on the CPU.
+        ensemble: of a comparison: average the probabilities of all runs of the recommended objective.
 
     Raises:
         EvenhandError: there is no such run, it is not finished, or its weights are damaged.
@@ -197,6 +203,13 @@ def load(run: os.PathLike[str] | str, *, device: torch.device | str | None = Non
         >>> model.predict(np.zeros((2, 8, 8, 1), np.uint8)).shape
         (2, 10)
     """
+    if is_comparison(run):
+        recommended = read_recommended(run).runs
+        if ensemble:
+            return _average([load(each, device=device) for each in recommended])
+        run = recommended[0]
+    elif ensemble:
+        raise EvenhandError(f"An ensemble is made of the runs of a comparison, and {Path(run)} is none.")
     path = selected_weights(run)
     network, card = load_classifier(path)
     if device is None:
@@ -217,11 +230,18 @@ def load(run: os.PathLike[str] | str, *, device: torch.device | str | None = Non
     return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
 
 
-def even_out(network: Classifier, tau: float) -> None:
+def _average(models: Sequence[TrainedModel]) -> TrainedModel:
+    members = [Member(model.network, model.card, model.adjustment) for model in models]  # type: ignore[arg-type]
+    return TrainedModel(Ensemble(members).to(models[0].device).eval(), models[0].card, models[0].device)
+
+
+def even_out(network: Classifier | Ensemble, tau: float) -> None:
     """Even out the lengths of the weights of a linear last layer, in place; it loses its bias.
 
     See :func:`evenhand.metrics.priors.tau_normalise`.
     """
+    if isinstance(network, Ensemble):
+        raise EvenhandError("Several networks have no one last layer whose weights could be evened out.")
     head = network.get_submodule(last_layer(network))
     if not isinstance(head, nn.Linear) or isinstance(head, ScaledHead):
         raise EvenhandError(f"{network.name} has no plain linear last layer whose weights could be evened out.")

@@ -21,9 +21,11 @@ from evenhand.experiments.comparison.reading import (
 )
 from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow, class_notes, class_rows, figure_rows
 from evenhand.experiments.comparison.tuning import Pick, pick
-from evenhand.experiments.comparison.verdict import Difference, conclusion, verdict_sentences
+from evenhand.experiments.comparison.verdict import Difference, candidates, conclusion, verdict_sentences
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.images import ImageError
 from evenhand.metrics.paired import LEVEL, balanced_resolution
+from evenhand.metrics.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Comparison:
     notes: list[str]
     runs: list[tuple[str, int, Path]]
     """Objective, seed and folder."""
+    recommended: str
+    """The objective to use; of several that are better than the baseline, the best on validation."""
+    ensemble: float
+    """Balanced accuracy on the test images of its runs' mean probabilities."""
 
     def to_json(self, folder: Path | str | None = None) -> dict[str, Any]:
         """Return everything as plain numbers, text, lists and dictionaries, without NaN.
@@ -81,6 +87,8 @@ class Comparison:
             "per_class": [asdict(row) for row in self.per_class],
             "failures": self.failures,
             "verdicts": self.verdicts,
+            "recommended": self.recommended,
+            "ensemble": self.ensemble,
             "method": self.method(),
             "notes": self.notes,
         }
@@ -156,6 +164,9 @@ def compare_runs(
     else:
         differences = differences_on_images(images, chosen)
     first = next(iter(picked[chosen].values()))
+    scores = {each.picked: each.validation.get(each.picked) or 0.0 for each in picks}
+    recommended = max(candidates(differences, chosen), key=lambda name: scores[name])
+    ensemble = _ensemble([run.predictions for run in picked[recommended].values()])
     return Comparison(
         source=first.summary.source,
         imbalance=first.config.data.imbalance,
@@ -171,6 +182,7 @@ def compare_runs(
         failures=[sentence for own in failed.values() for sentence in own.values()],
         verdicts=[*verdict_sentences(differences), conclusion(differences, chosen)],
         notes=[
+            *_ensemble_note(recommended, len(seeds), ensemble),
             *_seed_notes(seeds),
             *_pick_notes(picks, baseline),
             *few_note,
@@ -179,7 +191,25 @@ def compare_runs(
             *dict.fromkeys(note for own in picked.values() for run in own.values() for note in run.summary.notes),
         ],
         runs=[(name, seed, run.path) for name, members in grouped.items() for seed, run in members.items()],
+        recommended=recommended,
+        ensemble=ensemble,
     )
+
+
+def _ensemble(predictions: Sequence[Predictions]) -> float:
+    """Return the balanced accuracy of the mean probabilities of runs that were judged on the same test images."""
+    mean = np.mean([np.exp(each.log_probabilities()) for each in predictions], axis=0)
+    first = predictions[0]
+    return balanced_accuracy(confusion_matrix(first.targets, mean.argmax(1), first.num_classes))
+
+
+def _ensemble_note(recommended: str, seeds: int, score: float) -> list[str]:
+    if seeds < 2:
+        return []
+    return [
+        f"All {seeds} runs of {recommended} averaged (--ensemble) reach a balanced accuracy of {score:.1%} on the test "
+        "images."
+    ]
 
 
 def write_comparison(comparison: Comparison, folder: Path | str) -> list[Path]:

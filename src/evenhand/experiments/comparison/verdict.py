@@ -219,6 +219,22 @@ def conclusion(differences: Sequence[Difference], baseline: str) -> str:
     )
 
 
+def candidates(differences: Sequence[Difference], baseline: str) -> list[str]:
+    """Return the objectives that :func:`conclusion` speaks for: those that are better, or else the baseline.
+
+    Example:
+        >>> from evenhand.experiments.comparison import judge_differences
+        >>> from evenhand.experiments.comparison.verdict import candidates
+        >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80]}
+        >>> candidates(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
+        ['ce']
+    """
+    if not differences or differences[0].seeds < 2:
+        return [baseline]
+    primary = [each for each in differences if each.metric == differences[0].metric and not each.failed]
+    return [each.objective for each in primary if each.claimed and each.mean > 0] or [baseline]
+
+
 def _use(better: Sequence[str], differences: Sequence[Difference], baseline: str) -> str:
     few = {each.objective: each.mean > 0 for each in differences if each.metric == "few" and each.claimed}
     small = [

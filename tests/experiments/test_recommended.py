@@ -1,0 +1,119 @@
+"""Give me that model: what a comparison recommends is loaded, averaged, used and exported."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.experiments.api import compare
+from evenhand.experiments.comparison.comparison import Comparison, compare_runs, write_comparison
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+from evenhand.runs.config import make_config
+from evenhand.runs.folder import Run
+from evenhand.training.export import export_onnx
+from evenhand.training.inference import load
+from evenhand.training.run import train_run
+
+SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu")
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
+    """Two objectives and three seeds on digits, whose networks are normalised each in its own way."""
+    folder = tmp_path_factory.mktemp("comparison")
+    runs = []
+    for objective in ("ce", "cce"):
+        for seed in range(3):
+            config = make_config(objective=objective, seed=seed, epochs=2, data__imbalance="exp:5", settings=SETTINGS)
+            runs.append(train_run(config, folder / f"{objective}-{seed}").path)
+    found = compare_runs(runs)
+    write_comparison(found, folder)
+    return found, folder
+
+
+def runs_of(found: Comparison) -> list[Run]:
+    return [Run(path) for objective, _, path in found.runs if objective == found.recommended]
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.asarray(load_source("digits").pixels.images[:40])
+
+
+def test_the_recommended_run_is_the_best_on_validation(comparison, images):
+    found, folder = comparison
+    assert json.loads((folder / "comparison.json").read_text())["recommended"] == found.recommended
+    best = max(runs_of(found), key=lambda run: run.summary.selected.val_balanced_accuracy)
+    assert_allclose(load(folder).predict(images), load(best).predict(images))
+
+
+def test_an_ensemble_is_the_mean_of_probabilities(comparison, images):
+    found, folder = comparison
+    expected = np.mean([load(run).predict(images) for run in runs_of(found)], axis=0)
+    assert len({load(run).card.preprocessing.mean for run in runs_of(found)}) == 3
+    assert_allclose(load(folder, ensemble=True).predict(images), expected, atol=2e-6)
+
+
+def test_its_test_score_is_told(comparison):
+    found, _ = comparison
+    runs = runs_of(found)
+    mean = np.mean([np.exp(run.predictions.log_probabilities()) for run in runs], axis=0)
+    first = runs[0].predictions
+    expected = balanced_accuracy(confusion_matrix(first.targets, mean.argmax(1), first.num_classes))
+    assert found.ensemble == pytest.approx(expected)
+    line = f"All 3 runs of {found.recommended} averaged (--ensemble) reach a balanced accuracy of {expected:.1%}"
+    assert line in found.notes[0]
+    assert line in found.markdown()
+
+
+def test_an_ensemble_is_exported_as_one_graph(comparison, tmp_path):
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        pytest.importorskip(package)
+    check = export_onnx(comparison[1], tmp_path / "model.onnx", ensemble=True)
+    assert check.real
+    assert check.largest < 1e-3
+
+
+def test_what_is_gone_is_told(comparison, tmp_path):
+    found, folder = comparison
+    content = json.loads((folder / "comparison.json").read_text())
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    with pytest.raises(EvenhandError, match=f"Runs of {found.recommended} in .* are gone or not finished, such as"):
+        load(tmp_path)
+    del content["recommended"]
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    with pytest.raises(EvenhandError, match="recommends nothing; run evenhand compare again"):
+        load(tmp_path)
+    with pytest.raises(EvenhandError, match="An ensemble is made of the runs of a comparison"):
+        load(runs_of(found)[0], ensemble=True)
+
+
+def test_heads_on_one_body_share_it(tmp_path):
+    """With photos: features are computed once, and the body is kept once for all runs."""
+    from tests.data.pictures import encode, noise, write
+
+    for k, name in enumerate(("red", "green")):
+        for i in range(16):
+            image = noise(100, 100, seed=100 * k + i) // 2
+            image[:, :, k] += 60
+            write(tmp_path / "photos", {f"{name}/{i}.png": encode(image)})
+    out = tmp_path / "comparison"
+    settings = (*SETTINGS, "data.image_size=64")
+    found = compare(
+        tmp_path / "photos", objectives=["ce", "cce"], seeds=2, epochs=2, out=out, settings=settings, jobs=1
+    )
+    assert found.model == "lite0"
+    assert len(list((out / "backbones").iterdir())) == 1
+    files = [path for _, _, run in found.runs for path in Path(run).rglob("*.safetensors")]
+    assert max(path.stat().st_size for path in files) < 100_000
+    model = load(out, ensemble=True)
+    assert model.network.shared
+    images = [noise(100, 100, seed=9), noise(120, 100, seed=8)]
+    expected = np.mean([load(run).predict(images) for run in runs_of(found)], axis=0)
+    assert_allclose(model.predict(images), expected, atol=2e-6)
+    assert isinstance(model.network, torch.nn.Module)
