@@ -177,7 +177,7 @@ def finish(
     ]
     run = write_run(job.folder, job.config, rows=rows)
     shares = {"balanced_accuracy": balanced, "accuracy": balanced if accuracy is None else accuracy}
-    run.write_summary({**summary, **shares, "per_class": per_class})
+    run.write_summary({**summary, **shares, "per_class": per_class, "failures": []})
     if features is not None:
         ids = np.array([f"test/{row:04d}" for row in range(len(targets))])
         run.write_features(Features(np.asarray(features, np.float16), np.asarray(targets), ids))

@@ -61,7 +61,7 @@ def test_a_figure_of_known_counts_needs_no_data(run, tmp_path) -> None:  # type:
 def test_a_dry_run_says_what_and_how_long_and_touches_nothing(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = run("table-fashion", "--dry-run", "--epochs", "2", "--jobs", "2")
     assert code == 0
-    assert out.count("_seed") == 48
+    assert out.count("_seed") == 60
     assert "48 runs, 0 of them done; 616,152 images to train on (all epochs) and 480,000 to test on" in out
     assert "images/s with resnet8 at 28x28, batch 64" in out
     assert "on this machine with 2 runs at a time" in out

@@ -15,16 +15,12 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 from evenhand.experiments.grid.naming import canonical_source
-from evenhand.metrics.paired import LEVEL, PairedDifference, balanced_resolution, holm, paired_difference
-from evenhand.paper.planning import objective_of
-from evenhand.paper.published import imbalance_words
+from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
+from evenhand.paper.groups import FOUR, Group, find_groups, score
+from evenhand.paper.ordering import State, decided, noise_words
 from evenhand.paper.speed import PAPER
-from evenhand.runs.config import Config
-from evenhand.runs.folder import Run, runs_in
-from evenhand.training.objectives import canonical_objective
+from evenhand.runs.folder import Run
 
-State = Literal["holds", "does not hold", "cannot tell"]
-FOUR = {method: canonical_objective(objective_of(method)) for method in ("ERM", "FL", "COT", "CCE")}
 CLUSTERS = ("T-shirt/top", "Pullover", "Dress", "Coat", "Shirt")
 GAIN = 11.02
 
@@ -36,48 +32,10 @@ class Finding:
     where: str
     state: State
     says: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """Finished runs that differ in objective and seed only."""
-
-    config: Config
-    """Of one of them."""
-    runs: dict[str, dict[int, Run]]
-    """By objective and seed."""
-
-    @property
-    def where(self) -> str:
-        """Say which runs."""
-        data = self.config.data
-        part = f", {data.fraction:g} of the images" if data.fraction < 1 else ""
-        words = imbalance_words(data.imbalance)
-        return f"{data.source} {words}, {self.config.model.name}, {self.config.epochs} epochs{part}"
-
-    def compare(self, one: str, other: str, measure: Callable[[Run], float]) -> PairedDifference | None:
-        """Return how much larger a measure is with one objective than with the other; None without common seeds."""
-        common = sorted(set(self.runs.get(one, {})) & set(self.runs.get(other, {})))
-        if not common:
-            return None
-        ours, theirs = ([measure(self.runs[each][seed]) for seed in common] for each in (one, other))
-        resolution = _one_image(self.runs[one][common[0]]) if measure is _score else 0.0
-        return paired_difference(ours, theirs, resolution=resolution)
-
-
-def find_groups(root: Path) -> list[Group]:
-    """Read all finished runs under a folder, and sort them into groups that can be compared."""
-    groups: dict[str, Group] = {}
-    for run in runs_in(root):
-        if not run.finished:
-            continue
-        config = run.config
-        shared = config.model_dump(mode="json", exclude={"objective", "seed", "track_test"})
-        shared["data"] |= {"root": None, "source": canonical_source(config.data.source)}
-        shared["compute"] = config.compute.precision
-        group = groups.setdefault(json.dumps(shared, sort_keys=True), Group(config, {}))
-        group.runs.setdefault(canonical_objective(config.objective), {})[config.seed] = run
-    return list(groups.values())
+    against: float = 1.0
+    """The p-value of what speaks against the claim, corrected within the finding; 1 where nothing does."""
+    stand_in: bool = False
+    """Whether another network stands in for the paper's."""
 
 
 def find_evidence(root: Path, speed: Path) -> dict[str, list[Finding]]:
@@ -105,18 +63,27 @@ def find_evidence(root: Path, speed: Path) -> dict[str, list[Finding]]:
 def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal["not run yet"]:
     """Join findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
 
+    What speaks against it is corrected once more, by Holm over all findings: among many, one may be chance. Where the
+    paper's own networks were trained, these alone decide.
+
     Args:
         findings: of one claim.
         exceptions: in so many places it may fail and still hold, if it holds in more than those.
     """
-    states = [finding.state for finding in findings]
-    if not states:
+    own = [each for each in findings if not each.stand_in] or list(findings)
+    if not own:
         return "not run yet"
-    if states.count("does not hold") > exceptions:
-        return "does not hold"
-    held = states.count("holds")
-    others = len(states) - held
-    return "holds" if others <= exceptions and others < held else "cannot tell"
+    against = [p is not None and p < LEVEL for p in holm([each.against for each in own])]
+    fails = sum(
+        clear and each.state.startswith(("does not", "no sign")) for clear, each in zip(against, own, strict=True)
+    )
+    held = sum(each.state.startswith("holds") for each in own)
+    others = len(own) - held
+    return decided(
+        holds=others <= exceptions and others < held,
+        fails=fails > exceptions,
+        stand_in=any(each.stand_in for each in own),
+    )
 
 
 def difference_words(difference: PairedDifference, unit: str = " points", digits: int = 2) -> str:
@@ -132,15 +99,6 @@ def difference_words(difference: PairedDifference, unit: str = " points", digits
     return f"{difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
 
 
-def _score(run: Run) -> float:
-    return 100 * run.summary.balanced_accuracy
-
-
-def _one_image(run: Run) -> float:
-    """Return what one test image changes in a score; other measures are whole images, or no shares of any."""
-    return 100 * balanced_resolution(row.test_count for row in run.summary.per_class)
-
-
 def _plain_accuracy(run: Run) -> float:
     return 100 * run.summary.accuracy
 
@@ -149,25 +107,32 @@ def _clear(p: float | None) -> bool:
     return p is not None and p < LEVEL
 
 
-def _direction(difference: PairedDifference) -> State:
-    if not _clear(difference.p):
-        return "cannot tell"
-    return "holds" if difference.mean > 0 else "does not hold"
+def _finding(group: Group, says: str, *, holds: bool, against: float) -> Finding:
+    """Return a finding; `against` is the p-value of what speaks against the claim, 1 where nothing does."""
+    state = decided(holds=holds, fails=against < LEVEL, stand_in=group.stand_in)
+    return Finding(group.where, state, says, against, group.stand_in)
+
+
+def _one_difference(group: Group, says: str, difference: PairedDifference) -> Finding:
+    """Judge a claim that is one difference above 0."""
+    clear = _clear(difference.p)
+    against = 1.0 if difference.p is None or difference.mean >= 0 else difference.p
+    return _finding(group, says, holds=clear and difference.mean > 0, against=against)
+
+
+def _all_above(group: Group, found: Mapping[str, tuple[PairedDifference, float | None]], over: str) -> Finding:
+    """Judge a claim that is several differences above 0, each with its p as the page corrects it."""
+    against = [p for each, p in found.values() if each.mean < 0 and p is not None]
+    holds = all(each.mean > 0 and _clear(p) for each, p in found.values())
+    says = "; ".join(f"{difference_words(each)}{over}{name} ({noise_words(p)})" for name, (each, p) in found.items())
+    return _finding(group, says, holds=holds, against=min(against, default=1.0))
 
 
 def _ahead(group: Group, one: str, others: Mapping[str, str]) -> Finding | None:
-    """Judge whether one objective is ahead of all others, with Holm's correction for their number."""
-    found = {name: group.compare(one, objective, _score) for name, objective in others.items()}
-    known = {name: each for name, each in found.items() if each is not None}
-    if not known:
-        return None
-    corrected = dict(zip(known, holm([each.p for each in known.values()]), strict=True))
-    behind = [name for name, each in known.items() if each.mean < 0 and _clear(corrected[name])]
-    sure = all(each.mean > 0 and _clear(corrected[name]) for name, each in known.items())
-    state: State = "does not hold" if behind else "holds" if sure else "cannot tell"
-    return Finding(
-        group.where, state, "; ".join(f"{difference_words(each)} over {name}" for name, each in known.items())
-    )
+    """Judge whether one objective is ahead of all others."""
+    found = {name: group.compare(one, objective, score) for name, objective in others.items()}
+    known = {name: (each, group.noise.get((one, others[name]))) for name, each in found.items() if each is not None}
+    return _all_above(group, known, " over ") if known else None
 
 
 def _cce_best(group: Group) -> Finding | None:
@@ -189,51 +154,43 @@ def _gain(group: Group) -> Finding | None:
     difference = group.compare(FOUR["CCE"], FOUR["ERM"], _plain_accuracy)
     if difference is None:
         return None
-    state: State = "cannot tell"
     says = f"accuracy {difference_words(difference)}"
     if config.model.name != "resnet101":
-        says += f"; {config.model.name} stands in here, which decides nothing about ResNet-101"
-    elif difference.low is not None and difference.high is not None:
-        state = "does not hold" if difference.high < GAIN else "holds" if difference.low > 0 else "cannot tell"
-    return Finding(group.where, state, says)
-
-
-def _gammas(group: Group) -> dict[float, str]:
-    """Return the objectives of a group by gamma, those below 0 only: the claims are about these."""
-    gammas = {}
-    for objective in group.runs:
-        name, _, option = objective.partition(":gamma=")
-        if name == "cce" and option != "released":
-            gammas[float(option or -1)] = objective
-    return {gamma: gammas[gamma] for gamma in sorted(gammas, reverse=True) if gamma < 0}
+        return Finding(
+            group.where,
+            "not decided",
+            f"{says}; {config.model.name} stands in here, which decides nothing about ResNet-101",
+            stand_in=True,
+        )
+    state: State = "not decided"
+    if difference.low is not None and difference.high is not None:
+        state = "does not hold" if difference.high < GAIN else "holds" if difference.low > 0 else "not decided"
+    return Finding(group.where, state, says, against=0.0 if state == "does not hold" else 1.0)
 
 
 def _gamma_best(group: Group) -> Finding | None:
-    gammas = _gammas(group)
+    gammas = group.gammas
     if -1 not in gammas or len(gammas) < 3:
         return None
     return _ahead(group, gammas[-1], {f"gamma={gamma:g}": each for gamma, each in gammas.items() if gamma != -1})
 
 
 def _gamma_falls(group: Group) -> Finding | None:
-    gammas = _gammas(group)
-    steps = {
-        f"{one:g} to {other:g}": group.compare(gammas[other], gammas[one], _score) for one, other in pairwise(gammas)
-    }
-    known = {name: each for name, each in steps.items() if each is not None}
-    if len(known) < 2:
-        return None
-    corrected = holm([each.p for each in known.values()])
-    rises = [each.mean > 0 and _clear(p) for each, p in zip(known.values(), corrected, strict=True)]
-    falls = [each.mean < 0 and _clear(p) for each, p in zip(known.values(), corrected, strict=True)]
-    state: State = "does not hold" if any(rises) else "holds" if all(falls) else "cannot tell"
-    return Finding(group.where, state, "; ".join(f"{name}: {difference_words(each)}" for name, each in known.items()))
+    gammas = group.gammas
+    known = {}
+    for one, other in pairwise(gammas):
+        found = group.compare(gammas[one], gammas[other], score)
+        if found is not None:
+            noise = group.noise.get((gammas[one], gammas[other]))
+            known[f"gamma={one:g} over gamma={other:g}"] = (found, noise)
+    return _all_above(group, known, " for ") if len(known) > 1 else None
 
 
 def _every_class(group: Group) -> Finding | None:
-    if not group.config.data.imbalance.startswith("exp:"):
+    source = canonical_source(group.config.data.source)
+    if not source.startswith("cifar") or not group.config.data.imbalance.startswith("exp:"):
         return None
-    total = group.compare(FOUR["CCE"], FOUR["ERM"], _score)
+    total = group.compare(FOUR["CCE"], FOUR["ERM"], score)
     if total is None:
         return None
     some_run = next(iter(group.runs[FOUR["CCE"]].values()))
@@ -245,11 +202,11 @@ def _every_class(group: Group) -> Finding | None:
     clearly = [name for name in lower if _clear(corrected[name])]
     gained = sum(each.mean > 0 for each in known.values())
     all_gain = gained == len(known) and _clear(total.p)
-    state: State = "does not hold" if clearly else "holds" if all_gain else "cannot tell"
+    against = min((p for name in clearly if (p := corrected[name]) is not None), default=1.0)
     says = f"{gained} of {len(known)} classes gain on average"
     if lower:
         says += f", {len(lower)} lose ({len(clearly)} beyond noise), most of all {some(lower, 3)}"
-    return Finding(group.where, state, f"{says}; balanced accuracy {difference_words(total)}")
+    return _finding(group, f"{says}; balanced accuracy {difference_words(total)}", holds=all_gain, against=against)
 
 
 def _recall(name: str, run: Run) -> float:
@@ -290,7 +247,7 @@ def _clusters(group: Group) -> Finding | None:
     if difference is None:
         return None
     says = f"distance of class centres over class radius {difference_words(difference, unit='')}"
-    return Finding(group.where, _direction(difference), says)
+    return _one_difference(group, says, difference)
 
 
 def _cluster_separation(run: Run) -> float:
@@ -315,7 +272,7 @@ def _fewer_epochs(group: Group) -> Finding | None:
             own.append(1 + next(k for k, error in enumerate(curves[name][seed]) if error <= goal))
     difference = paired_difference(needed["ERM"], needed["CCE"])
     says = f"ERM needs {difference_words(difference, unit=' epochs', digits=1)} more than CCE for an error both reach"
-    return Finding(group.where, _direction(difference), says)
+    return _one_difference(group, says, difference)
 
 
 def _errors(run: Run) -> list[float]:
@@ -336,4 +293,4 @@ def _faster(path: Path) -> Iterator[Finding]:
         where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
         forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
         says = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
-        yield Finding(where, "holds" if holds else "does not hold", says)
+        yield Finding(where, "holds" if holds else "does not hold", says, against=1.0 if holds else 0.0)

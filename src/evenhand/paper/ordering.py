@@ -1,25 +1,30 @@
 """Whether methods stand in the order that the paper prints, and how far that is beyond noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Literal
 
+from evenhand.experiments.comparison.verdict import listed
 from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
+
+State = Literal["holds", "does not hold", "not decided", "holds at this scale", "no sign of it at this scale"]
+"""What runs can say about a claim or an order; the last two are all that a network standing in for the paper's can."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two methods that the paper puts in an order."""
+    """Two methods that the paper puts in an order, or ties."""
 
     better: str
     """By the paper."""
     worse: str
     published: float
-    """Points between them, above 0."""
+    """Points between them, 0 where they tie."""
     measured: PairedDifference
     """Of better and worse over the seeds that both have, in points."""
     holm_p: float | None
-    """Corrected for all pairs of the column; None where nothing can be tested."""
+    """Corrected for all pairs of the page; None where nothing can be tested."""
 
     @property
     def agrees(self) -> bool:
@@ -45,28 +50,57 @@ class Ordering:
     """The methods that were measured too, best first."""
     pairs: tuple[Pair, ...]
     """All of them that the paper does not tie."""
+    ties: tuple[Pair, ...] = ()
+    """Those that it does: they decide nothing here, and count in the correction."""
+    stand_in: bool = False
+    """Whether another network stands in for the paper's."""
+    failed: tuple[str, ...] = ()
+    """Methods that learned nothing, and so are in no pair."""
 
     @property
-    def holds(self) -> bool | None:
-        """Whether every pair agrees; None where there is none to judge."""
-        return all(pair.agrees for pair in self.pairs) if self.pairs else None
+    def state(self) -> State | None:
+        """Whether the order holds: every pair beyond noise, or not: one the other way round; None without a pair."""
+        if not self.pairs:
+            return None
+        clear = [pair for pair in self.pairs if pair.clear]
+        return decided(
+            holds=len(clear) == len(self.pairs) and all(pair.agrees for pair in clear),
+            fails=any(not pair.agrees for pair in clear),
+            stand_in=self.stand_in,
+        )
 
     def sentence(self) -> str:
         """Say it in words."""
-        if self.holds is None:
-            return "No two methods of the paper's order are measured yet."
+        failed = f" {listed(self.failed)} learned nothing, and nothing is concluded from that." if self.failed else ""
+        if self.state is None:
+            return f"No two methods of the paper's order are measured yet.{failed}"
         agree = [pair for pair in self.pairs if pair.agrees]
         against = [pair for pair in self.pairs if not pair.agrees]
-        start = f"The published order ({' > '.join(self.published)}, ties aside)"
+        start = f"The published order ({' > '.join(self.published)}, ties aside): {self.state}"
         counted = f"{len(agree)} of {len(self.pairs)} pairs agree, {beyond_noise(agree, 'of them ')}"
         if not against:
-            return f"{start} holds: {counted}."
-        listed = [
+            return f"{start}; {counted}.{failed}"
+        reversed_ = [
             f"{pair.worse} {-pair.measured.mean:.2f} over {pair.better} ({noise_words(pair.holm_p)})"
             for pair in sorted(against, key=lambda pair: (not pair.clear, pair.measured.mean))
         ]
-        more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-        return f"{start} does not hold: {counted}; the other way round: {', '.join(listed[:5])}{more}."
+        more = f" and {len(reversed_) - 5} more" if len(reversed_) > 5 else ""
+        return f"{start}; {counted}; the other way round: {', '.join(reversed_[:5])}{more}.{failed}"
+
+
+def decided(*, holds: bool, fails: bool, stand_in: bool) -> State:
+    """Return the state of a claim or an order.
+
+    Example:
+        >>> from evenhand.paper.ordering import decided
+        >>> decided(holds=False, fails=True, stand_in=True)
+        'no sign of it at this scale'
+    """
+    if fails:
+        return "no sign of it at this scale" if stand_in else "does not hold"
+    if holds:
+        return "holds at this scale" if stand_in else "holds"
+    return "not decided"
 
 
 def noise_words(p: float | None) -> str:
@@ -90,36 +124,56 @@ def beyond_noise(pairs: Sequence[Pair], which: str = "") -> str:
 
 
 def judge_ordering(
-    published: Mapping[str, float], measured: Mapping[str, Mapping[int, float]], *, resolution: float = 0.0
+    published: Mapping[str, float],
+    measured: Mapping[str, Mapping[int, float]],
+    *,
+    resolution: float = 0.0,
+    stand_in: bool = False,
+    failed: Sequence[str] = (),
 ) -> Ordering:
     """Compare the order of methods with the published one, pair by pair over common seeds.
 
-    The order holds if no pair that the paper orders stands the other way round in the means; where the paper ties,
-    anything goes. A pair is beyond noise if its paired t-test over seeds gives p < 0.05 after Holm's correction for
-    all pairs of the column.
+    A pair is beyond noise if its paired t-test over seeds gives p < 0.05 after Holm's correction for all pairs; those
+    of several columns are corrected together by :func:`correct_together`. The order holds if all pairs stand as printed
+    beyond noise, does not hold if one stands the other way round beyond noise, and is not decided otherwise.
 
     Args:
         published: percent, by method.
         measured: percent, by method and seed; methods that are missing here or there are left out.
         resolution: what one test image changes, in percent; differences that vary by less are equal.
+        stand_in: whether another network stands in for the paper's.
+        failed: methods that learned nothing.
 
     Example:
         >>> from evenhand.paper.ordering import judge_ordering
         >>> ours = {"ERM": {0: 80.0, 1: 81.0}, "COT": {0: 80.5, 1: 80.9}, "CCE": {0: 81.0, 1: 82.0}}
         >>> ordering = judge_ordering({"ERM": 85.0, "COT": 86.0, "CCE": 87.0}, ours)
-        >>> ordering.holds, ordering.published, [pair.clear for pair in ordering.pairs]
-        (True, ('CCE', 'COT', 'ERM'), [False, False, False])
+        >>> ordering.state, ordering.published, [pair.clear for pair in ordering.pairs]
+        ('not decided', ('CCE', 'COT', 'ERM'), [False, False, False])
     """
     known = sorted((method for method in published if measured.get(method)), key=lambda method: -published[method])
+    sound = [method for method in known if method not in failed]
     found = []
-    for better, worse in combinations(known, 2):
+    for better, worse in combinations(sound, 2):
         common = sorted(set(measured[better]) & set(measured[worse]))
-        if published[better] > published[worse] and common:
+        if common:
             values = ([measured[method][seed] for seed in common] for method in (better, worse))
-            found.append((better, worse, paired_difference(*values, resolution=resolution)))
-    corrected = holm([difference.p for *_, difference in found])
-    pairs = [
-        Pair(better, worse, round(published[better] - published[worse], 6), difference, p)
-        for (better, worse, difference), p in zip(found, corrected, strict=True)
+            apart = round(published[better] - published[worse], 6)
+            found.append(Pair(better, worse, apart, paired_difference(*values, resolution=resolution), None))
+    pairs, ties = ([pair for pair in found if bool(pair.published) is ordered] for ordered in (True, False))
+    left_out = tuple(method for method in known if method in failed)
+    [ordering] = correct_together([Ordering(tuple(known), tuple(pairs), tuple(ties), stand_in, left_out)])
+    return ordering
+
+
+def correct_together(orderings: Sequence[Ordering]) -> list[Ordering]:
+    """Correct the pairs of several columns as one family, by Holm: a page is read as a whole."""
+    corrected = iter(holm([pair.measured.p for each in orderings for pair in (*each.pairs, *each.ties)]))
+    return [
+        replace(
+            each,
+            pairs=tuple(replace(pair, holm_p=next(corrected)) for pair in each.pairs),
+            ties=tuple(replace(pair, holm_p=next(corrected)) for pair in each.ties),
+        )
+        for each in orderings
     ]
-    return Ordering(tuple(known), tuple(pairs))

@@ -9,7 +9,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Job
 from evenhand.experiments.grid.naming import run_folder
 from evenhand.paper.published import NETWORKS, published_tables
-from evenhand.paper.studies import METHODS, RELEASED, Panel, Study
+from evenhand.paper.studies import METHODS, PLAIN_FOCAL, RELEASED, Panel, Study
 from evenhand.runs.config import Config, ScheduleConfig, make_config
 
 Protocol = Literal["small", "paper"]
@@ -69,9 +69,20 @@ class StudyCell:
         return self.row, self.config.data.source, self.config.data.imbalance
 
     def jobs(self, root: Path) -> list[Job]:
-        """Return its runs, one a seed, in folders under the root."""
+        """Return its runs, one a seed, in folders under the root; where whole drives are split, each splits anew."""
         configs = [self.config.model_copy(update={"seed": seed}) for seed in self.seeds]
+        if splits_anew(self.config):
+            # One split of a few drives says more about those drives than about the method.
+            configs = [
+                each.model_copy(update={"data": each.data.model_copy(update={"split_seed": each.seed})})
+                for each in configs
+            ]
         return [Job(config, run_folder(root, config)) for config in configs]
+
+
+def splits_anew(config: Config) -> bool:
+    """Whether every seed has a test set of its own: where whole drives are kept together."""
+    return config.data.source.startswith("road-marking:") and "split=runs" in config.data.source
 
 
 def plan(study: Study, options: StudyOptions) -> list[StudyCell]:
@@ -82,7 +93,7 @@ def plan(study: Study, options: StudyOptions) -> list[StudyCell]:
         >>> from evenhand.paper.studies import STUDIES
         >>> cells = plan(STUDIES["table-fashion"], StudyOptions(protocol="small"))
         >>> len(cells), cells[0].config.model.name, cells[0].config.epochs, cells[0].published
-        (16, 'resnet8', 10, 91.45)
+        (20, 'resnet8', 10, 91.45)
     """
     unique: dict[str, StudyCell] = {}  # with another source, two parts of a study may come to the same
     for part in study.parts:
@@ -125,7 +136,8 @@ def objective_of(method: str) -> str:
         >>> [objective_of(method) for method in ("ERM", "gamma=-5", "gamma=-1", "released")]
         ['ce', 'cce:gamma=-5', 'cce', 'cce:gamma=released']
     """
-    same = {"gamma=-1": "cce", "gamma=0": "ce", RELEASED: "cce:gamma=released"}  # so that tables share these runs
+    # Those that other tables have too, so that they share runs, and those that no table has.
+    same = {"gamma=-1": "cce", "gamma=0": "ce", RELEASED: "cce:gamma=released", PLAIN_FOCAL: "focal:gamma=2"}
     return METHODS.get(method) or same.get(method) or f"cce:{method}"
 
 
@@ -133,6 +145,8 @@ def _cells(study: Study, part: Panel, options: StudyOptions) -> Iterator[StudyCe
     small = options.protocol == "small"
     table = published_tables().get(study.id)
     methods = part.small_methods if small and part.small_methods else part.methods
+    if "FL" in methods and table:
+        methods = (*methods, PLAIN_FOCAL)
     if options.released and RELEASED not in methods:
         methods = (*methods, RELEASED)
     comparable = options.source is None or options.source.split(":")[0] == part.source.split(":")[0]
@@ -243,7 +257,8 @@ def _small_deviations(cells: Sequence[StudyCell]) -> list[str]:
         sentences.append(f"The network is {', and '.join([*stand_ins, *kept])}.")
     if any(cell.config.data.source == "road-marking:split=runs" for cell in cells):
         sentences.append(
-            "Beside the paper's random split stands one by runs, which keeps frames of one drive together."
+            "Beside the paper's random split stands one by runs, which keeps frames of one drive together and is drawn "
+            "anew for every seed."
         )
     return sentences
 

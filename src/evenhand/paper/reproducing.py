@@ -2,8 +2,9 @@
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.jobs import Job, read_failure
 from evenhand.metrics.paired import PairedDifference, balanced_resolution, paired_difference
-from evenhand.paper.ordering import Ordering, beyond_noise, judge_ordering
+from evenhand.paper.choices import open_choices
+from evenhand.paper.ordering import Ordering, beyond_noise, correct_together, judge_ordering
 from evenhand.paper.planning import StudyCell, StudyOptions, deviations, plan
 from evenhand.paper.published import NETWORKS, imbalance_words
-from evenhand.paper.studies import RELEASED, Study
+from evenhand.paper.studies import PLAIN_FOCAL, RELEASED, Study
 from evenhand.runs.content import Summary
 from evenhand.runs.folder import Run
 
@@ -50,6 +52,10 @@ class MeasuredCell:
     """By measure; empty where no run is finished."""
     runs: tuple[Job, ...]
     """The finished ones."""
+    majority: dict[str, float]
+    """What always answering the largest class would have reached, in percent, by measure; empty without a run."""
+    failed: bool
+    """Whether half of its runs or more learned nothing."""
 
     @property
     def n(self) -> int:
@@ -72,6 +78,13 @@ class MeasuredColumn:
     """By measure; empty where the paper prints no two methods there."""
     sign: dict[str, PairedDifference]
     """CCE with the paper's sign minus that with the released code's, in points, by measure; empty without both."""
+    alpha: dict[str, PairedDifference]
+    """Focal loss with its alpha minus that without, in points, by measure; empty without both."""
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether another network stands in for the paper's."""
+        return self.cells[0].cell.config.model.name not in NETWORKS
 
     @property
     def title(self) -> str:
@@ -111,20 +124,35 @@ class Reproduction:
         """Say where it differs from what the paper did."""
         return deviations(self.study, self.options)
 
+    def choices(self) -> list[str]:
+        """Say what the paper leaves open and was chosen here."""
+        return open_choices(self.study)
+
+    def failures(self) -> list[str]:
+        """Say first what failed."""
+        return [
+            f"{', '.join(each.cell.method for each in column.cells if each.failed)} learned nothing at {column.title}: "
+            "nothing is concluded from that."
+            for column in self.columns
+            if any(each.failed for each in column.cells)
+        ]
+
     def conclusions(self) -> list[str]:
         """Say in a few sentences what came out."""
         missing = self.wanted - self.finished
-        lines = [f"{missing} of {self.wanted} runs are missing: what follows is partial."] if missing else []
+        lines = self.failures()
+        lines += [f"{missing} of {self.wanted} runs are missing: what follows is partial."] if missing else []
         for measure in self.measures:
             orderings = [column.orderings[measure] for column in self.columns if measure in column.orderings]
-            judged = [each for each in orderings if each.holds is not None]
+            judged = [each for each in orderings if each.state is not None]
             pairs = [pair for each in judged for pair in each.pairs]
             if not pairs:
                 continue
             agree, against = ([pair for pair in pairs if pair.agrees is wanted] for wanted in (True, False))
-            held = sum(bool(each.holds) for each in judged)
+            states = Counter(str(each.state) for each in judged)
+            said = ", ".join(f"{state} in {count}" for state, count in states.items())
             lines.append(
-                f"By {MEASURES[measure]}, the published order of methods holds in {held} of {len(judged)} columns; "
+                f"By {MEASURES[measure]}, the published order of methods, {len(judged)} columns: {said}; "
                 f"{len(agree)} of {len(pairs)} pairs agree ({beyond_noise(agree)}), {len(against)} stand the other "
                 f"way round ({beyond_noise(against)})."
             )
@@ -156,7 +184,7 @@ def read_reproduction(study: Study, options: StudyOptions, root: Path, *, comman
     return Reproduction(
         study=study,
         options=options,
-        columns=tuple(_column(members) for members in columns.values()),
+        columns=_corrected([_column(members) for members in columns.values()]),
         wanted=len(jobs),
         failed=tuple(f"{each.job.folder.name}: {each.reason}" for each in map(read_failure, unfinished) if each),
         made=how_made([run.folder for run in done]),
@@ -174,7 +202,44 @@ def _measure(cell: StudyCell, root: Path) -> MeasuredCell:
         )
         for measure in (MEASURES if finished else ())
     }
-    return MeasuredCell(cell, measured, tuple(finished))
+    nothing = sum(learned_nothing(each) for each in summaries.values())
+    return MeasuredCell(
+        cell,
+        measured,
+        tuple(finished),
+        _majority(list(summaries.values())),
+        bool(nothing) and 2 * nothing >= len(finished),
+    )
+
+
+def learned_nothing(summary: Summary) -> bool:
+    """Whether a run is no better than always answering one class, by its summary."""
+    tested = sum(row.test_count > 0 for row in summary.per_class)
+    told = any(each.startswith("learned nothing") for each in summary.failures)
+    return told or summary.balanced_accuracy <= 1 / tested
+
+
+def _majority(summaries: Sequence[Summary]) -> dict[str, float]:
+    """Return what always answering the class with most training images would reach, in percent."""
+    if not summaries:
+        return {}
+    shares, chances = [], []
+    for each in summaries:
+        largest = max(each.per_class, key=lambda row: row.train_count)
+        shares.append(largest.test_count / sum(row.test_count for row in each.per_class))
+        chances.append(1 / sum(row.test_count > 0 for row in each.per_class))
+    return {"balanced_accuracy": 100 * statistics.fmean(chances), "accuracy": 100 * statistics.fmean(shares)}
+
+
+def _corrected(columns: Sequence[MeasuredColumn]) -> tuple[MeasuredColumn, ...]:
+    """Correct the pairs of all columns of a page together, for each measure."""
+    found: list[dict[str, Ordering]] = [{} for _ in columns]
+    for measure in MEASURES:
+        places = [place for place, column in enumerate(columns) if measure in column.orderings]
+        together = correct_together([columns[place].orderings[measure] for place in places])
+        for place, ordering in zip(places, together, strict=True):
+            found[place][measure] = ordering
+    return tuple(replace(column, orderings=own) for column, own in zip(columns, found, strict=True))
 
 
 def _resolution(measure: str, summary: Summary) -> float:
@@ -184,20 +249,24 @@ def _resolution(measure: str, summary: Summary) -> float:
 
 def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
     published = {each.cell.method: each.cell.published for each in cells if each.cell.published is not None}
-    orderings, signs = {}, {}
+    orderings: dict[str, Ordering] = {}
+    signs: dict[str, PairedDifference] = {}
+    alphas: dict[str, PairedDifference] = {}
+    stand_in = cells[0].cell.config.model.name not in NETWORKS
+    failed = [each.cell.method for each in cells if each.failed]
     for measure in MEASURES:
         found = {each.cell.method: each.measured[measure] for each in cells if measure in each.measured}
         values = {method: own.values for method, own in found.items()}
         step = max((own.resolution for own in found.values()), default=0.0)
         if len(published) > 1:
-            orderings[measure] = judge_ordering(published, values, resolution=step)
-        ours = values.get("CCE") or values.get("gamma=-1") or {}
-        released = values.get(RELEASED, {})
-        common = sorted(set(ours) & set(released))
-        if common:
-            pairs = ([own[seed] for seed in common] for own in (ours, released))
-            signs[measure] = paired_difference(*pairs, resolution=step)
-    return MeasuredColumn(tuple(cells), orderings, signs)
+            orderings[measure] = judge_ordering(published, values, resolution=step, stand_in=stand_in, failed=failed)
+        ours = "CCE" if "CCE" in values else "gamma=-1"
+        for found_in, one, other in ((signs, ours, RELEASED), (alphas, "FL", PLAIN_FOCAL)):
+            common = sorted(set(values.get(one, {})) & set(values.get(other, {})))
+            if common:
+                pairs = ([values[method][seed] for seed in common] for method in (one, other))
+                found_in[measure] = paired_difference(*pairs, resolution=step)
+    return MeasuredColumn(tuple(cells), orderings, signs, alphas)
 
 
 def how_made(folders: Sequence[Path]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from evenhand.paper.published import published_tables
 
 METHODS = {"ERM": "ce", "FL": "focal:gamma=2:alpha=0.25", "COT": "cot", "CCE": "cce"}
 """The paper's methods as objectives: focal loss with the factors of the authors' code, COT as its authors run it."""
+PLAIN_FOCAL = "FL without alpha"
+"""Beside FL, as its factor alpha acts as a smaller learning rate; a method that the paper does not print."""
 RELEASED = "released"
 """The sign of the authors' released code, a method that the paper does not print."""
 SMALL_GAMMAS = ("gamma=-20", "gamma=-5", "gamma=-1", "gamma=0", RELEASED, "gamma=5")
