@@ -116,17 +116,22 @@ def test_a_run_fails_with_the_one_it_starts_from_and_the_others_go_on(tmp_path: 
     first, other = job(tmp_path, "first"), job(tmp_path, "other")
     second = job(tmp_path, "second", first)
     third = job(tmp_path, "third", second)
-    orphan = job(tmp_path, "orphan", job(tmp_path, "elsewhere"))
     engine, heard = Scripted({"first": [End("failed", "No.")], "other": [DONE]}), Heard()
-    failures = finish_jobs([third, second, first, other, orphan], engine, heard)
+    failures = finish_jobs([third, second, first, other], engine, heard)
     assert {failure.job.folder.name: failure.reason for failure in failures} == {
         "first": "No.",
         "second": "It starts from first, which failed.",
         "third": "It starts from second, which failed.",
-        "orphan": "It starts from elsewhere, which is not finished.",
     }
     assert engine.submitted == ["first", "other"]
-    assert [status(each) for each in (second, third, orphan)] == 3 * [Status.FAILED]
+    assert [status(each) for each in (second, third)] == 2 * [Status.FAILED]
+
+
+def test_what_a_run_waits_for_is_done_though_nobody_lists_it(tmp_path: Path) -> None:
+    second = job(tmp_path, "second", job(tmp_path, "first"))
+    engine = Scripted({"first": [DONE], "second": [DONE]})
+    assert finish_jobs([second], engine, Heard()) == []
+    assert engine.submitted == ["first", "second"]
 
 
 def test_a_second_stage_lies_beside_the_first_and_is_found_again(tmp_path: Path) -> None:

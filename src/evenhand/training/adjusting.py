@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import some
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import class_prior
 from evenhand.metrics.summary import summarise
@@ -136,6 +137,17 @@ def beside(adjusted: Adjusted) -> dict[str, Any]:
     """Say for a summary what was done, and what the run reaches without it."""
     plain = summarise(replace(adjusted.predictions, adjustment=None))
     return {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in KEPT}}
+
+
+def selected_with(
+    selected: dict[str, float], validation: Predictions | None, values: NDArray[np.float64]
+) -> dict[str, float]:
+    """Say of the selected epoch what it reaches on validation with an adjustment, by which settings may be tuned."""
+    if validation is None:
+        return selected
+    predicted = replace(validation, adjustment=np.asarray(values, np.float64)).predicted()
+    confusion = confusion_matrix(validation.targets, predicted, validation.num_classes)
+    return {**selected, "val_balanced_accuracy": float(balanced_accuracy(confusion))}
 
 
 def _adjusted(predictions: Predictions, adjustment: dict[str, Any], values: NDArray[np.float64]) -> Adjusted:

@@ -22,7 +22,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow, Summary
 from evenhand.runs.folder import Run, read_leniently
-from evenhand.training.adjusting import Adjusted, beside
+from evenhand.training.adjusting import Adjusted, beside, selected_with
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 from evenhand.training.run import start_fabric
@@ -271,6 +271,7 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
     selected, adjusted = _selected(config, history), {}
     if predictions.adjustment is not None and kept is not None:
         adjusted = beside(Adjusted(predictions, kept.model_dump(mode="json", exclude_unset=True)))
+        selected = selected_with(selected, folder.validation_predictions, predictions.adjustment)
     return {
         "source": prepared.table.name,
         "imbalance": config.data.imbalance,

@@ -30,7 +30,7 @@ from evenhand.models.build import known_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import Adjusted, beside, describe_fitted
+from evenhand.training.adjusting import Adjusted, beside, describe_fitted, selected_with
 from evenhand.training.backbones import keep_backbone, weights_told
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.objectives import needs_validation
@@ -192,6 +192,8 @@ def judge(run: Run, trainer: Trainer) -> None:
         run.write_features(Features(features[some], predictions.targets[some], predictions.ids[some]))
         run.write_thumbnails(_thumbnails(prepared, predictions))
         selected = _selected(trainer)
+        if fitted is not None:
+            selected = selected_with(selected, validation, fitted.values)
         summary = {
             "source": prepared.table.name,
             "imbalance": config.data.imbalance,

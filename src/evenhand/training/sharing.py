@@ -9,7 +9,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.runs.checksums import replacing_checked
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import Adjusted, beside, describe_fitted
+from evenhand.training.adjusting import Adjusted, beside, describe_fitted, selected_with
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 
 
@@ -59,7 +59,9 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
     run.write_predictions(predictions)
     run.write_adjustment(said["adjustment"])
     parts = objective.told(shot_groups(raw.train_counts))
-    run.write_summary({**before, "objective": config.objective, "parts": parts, **said, **summarise(predictions)})
+    selected = selected_with(before["selected"], source.validation_predictions, fitted.values)
+    told = {"objective": config.objective, "selected": selected, "parts": parts, **said}
+    run.write_summary({**before, **told, **summarise(predictions)})
     return run
 
 

@@ -72,7 +72,10 @@ def group_runs(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str
 def refuse_unlike(one: Run, other: Run) -> None:
     """Refuse two runs that differ in more than objective and seed, naming the first setting that does."""
     ours, theirs = _settings(one.config), _settings(other.config)
+    staged = _is_second_stage(one.config) or _is_second_stage(other.config)
     for key, value in ours.items():
+        if staged and (key == "epochs" or key.startswith("start.")):
+            continue  # what a second stage changes stands in its objective
         if value != theirs[key]:
             raise EvenhandError(
                 f"Cannot compare {one.path} with {other.path}: {key} is {value!r} in one and {theirs[key]!r} in the "
@@ -173,6 +176,14 @@ def _judge(predictions: Predictions, run: Run) -> TestFigures:
         failed=ended_at_worst(run.history, run.summary.selected.epoch) or learned_nothing(predictions),
         no_few=no_few_shot(predictions),
     )
+
+
+def _is_second_stage(config: Config) -> bool:
+    if config.start.weights is None:
+        return False
+    from evenhand.training.objectives import stage_of  # with torch, which few comparisons need
+
+    return stage_of(config.objective) is not None
 
 
 def _settings(config: Config) -> dict[str, Any]:

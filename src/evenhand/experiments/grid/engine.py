@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import is_locked
-from evenhand.experiments.grid.jobs import Failure, Job, write_failure
+from evenhand.experiments.grid.jobs import Failure, Job, with_firsts, write_failure
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
@@ -81,8 +81,7 @@ class _Grid:
 
     def __init__(self, jobs: Sequence[Job], engine: Engine, callback: GridCallback) -> None:
         self.engine, self.callback = engine, callback
-        distinct = {job.folder: job for job in jobs}
-        self.pending = [job for job in distinct.values() if not Run(job.folder).finished]
+        self.pending = [job for job in with_firsts(jobs) if not Run(job.folder).finished]
         self.active: list[Job] = []
         self.held: list[Job] = []
         self.losses: Counter[Path] = Counter()

@@ -23,6 +23,7 @@ from evenhand.runs.config import Config, DataConfig, make_config
 from evenhand.training.objectives import build_objective, cost
 from evenhand.training.run import start_fabric, train_run
 from evenhand.training.setup import prepare
+from evenhand.training.sharing import shares_training
 
 STANDARDS = {
     each.name: each
@@ -111,12 +112,16 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
     trained = judged = 0
     each: list[float] = []
     speeds: dict[str, float] = {}
+    trainings: set[str] = set()
     if configs:
         with threads(max(count_processors() // workers, 1)):
             beside = seconds_beside_images()
     for config in configs:
         size = size_of(config.data)
-        seen, tested = size.train * config.epochs, size.test * (config.epochs if config.track_test else 1)
+        training = (shares_training(config) or config).model_dump_json()
+        seen = 0 if training in trainings else size.train * config.epochs
+        trainings.add(training)
+        tested = size.test * (config.epochs if config.track_test else 1)
         kind = f"{config.model.name} at {size.image_size}x{size.image_size}, batch {config.batch_size}"
         if kind not in speeds:
             with threads(max(count_processors() // workers, 1)):

@@ -22,7 +22,9 @@ from evenhand.models.build import known_model
 from evenhand.models.from_timm import PREFIX
 from evenhand.runs.config import Config, validate
 from evenhand.runs.folder import Run
-from evenhand.training.objectives import canonical_objective
+from evenhand.training.objectives import canonical_objective, first_stage, stage_of
+from evenhand.training.sharing import shares_training
+from evenhand.training.start import with_stage
 
 Entry = TypeVar("Entry")
 
@@ -35,7 +37,7 @@ class Job:
     folder: Path
     """Named by the content of the config."""
     after: "Job | None" = None
-    """The run whose weights it starts from: it waits for that one, and fails with it."""
+    """The run whose weights it starts from or whose training it shares: it waits for that one, and fails with it."""
 
     @property
     def lock(self) -> Path:
@@ -154,8 +156,36 @@ def make_grid(
                         content["data"] |= {"source": source, "imbalance": imbalance}
                         content["model"] |= {"name": model}
                         config = validate(content | {"seed": seed, "objective": objective})
-                        jobs.append(Job(config, run_folder(Path(root), config)))
+                        jobs.append(_job(Path(root), config))
     return jobs
+
+
+def _job(root: Path, config: Config) -> Job:
+    """Return a run, with the one it waits for: whose training it shares, or whose weights it starts from."""
+    shared = shares_training(config)
+    if shared is not None:
+        return Job(config, run_folder(root, config), after=_job(root, shared))
+    if stage_of(config.objective) is not None:
+        first = _job(root, config.model_copy(update={"objective": first_stage(config.objective)}))
+        return job_after(first, with_stage(config))
+    return Job(config, run_folder(root, config))
+
+
+def with_firsts(jobs: Sequence[Job]) -> list[Job]:
+    """Return runs and those that they wait for, each once, in an order in which none comes before what it waits for.
+
+    Example:
+        >>> from evenhand.experiments.grid.jobs import make_grid, with_firsts
+        >>> from evenhand.runs.config import make_config
+        >>> jobs = make_grid("runs", make_config(), objectives=["ce+post-hoc", "cce"], seeds=[0])
+        >>> [job.config.objective for job in with_firsts(jobs)]
+        ['ce', 'ce+post-hoc', 'cce']
+    """
+    found: dict[Path, Job] = {}
+    for job in jobs:
+        for each in [*(with_firsts([job.after]) if job.after else []), job]:
+            found.setdefault(each.folder, each)
+    return list(found.values())
 
 
 def job_after(first: Job, config: Config) -> Job:

@@ -13,6 +13,7 @@ from evenhand.experiments.grid.naming import run_name
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
 from evenhand.training.run import begin_run, continue_run
+from evenhand.training.sharing import derive_run, shares_training
 from evenhand.training.trainer import Callback
 
 
@@ -49,6 +50,9 @@ def _do_claimed(job: Job, command: str, callback: Callback) -> End:
 
 def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
     run = Run(job.folder)
+    if job.after is not None and shares_training(job.config) is not None:
+        derive_run(job.after.folder, job.config, job.folder, command=command)
+        return
     if not run.begun:
         for left_over in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
             left_over.unlink(missing_ok=True)

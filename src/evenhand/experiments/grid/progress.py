@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.jobs import Failure, Job, Status, status
+from evenhand.experiments.grid.jobs import Failure, Job, Status, status, with_firsts
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
 
@@ -136,6 +136,7 @@ class GridProgress(GridCallback):
     """Seconds that the last run took before its first epoch: a process, its imports, its data."""
 
     def __post_init__(self) -> None:
+        self.jobs = with_firsts(self.jobs)
         for job in self.jobs:
             found = status(job)
             # A failed run is tried again, so for this grid it is one that waits.
