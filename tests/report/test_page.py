@@ -7,6 +7,7 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,11 +20,13 @@ from matplotlib.patches import Rectangle
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison.comparison import Comparison
 from evenhand.metrics.predictions import Predictions, load_predictions
-from evenhand.report import drawing
+from evenhand.report import drawing, figures
 from evenhand.report.drawing import draw_figures
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.page_figure import Hover, PageFigure, Shown
+from evenhand.report.gallery import most_confident_errors
 from evenhand.report.material import Material, read_material
 from evenhand.report.page import render, write_report
 from evenhand.report.tables import class_table, confusion_table, pair_table
@@ -419,3 +422,48 @@ def test_a_comparison_stands_alone_and_whole(tmp_path: Path, run: Path) -> None:
     (folder / "comparison.json").write_text('{"source": "photos"}')
     with pytest.raises(EvenhandError, match=r"comparison\.json: imbalance: field required; compare the runs again"):
         read_material([folder])
+
+
+@pytest.mark.parametrize(("number", "ranked"), [(30, False), (31, True), (43, True), (100, True)])
+def test_classes_that_figures_number_have_their_rank_in_the_table(number: int, ranked: bool) -> None:
+    counts = np.random.default_rng(0).permutation(number) + 5
+    names = tuple(f"class {k}" for k in range(number))
+    logits = np.eye(number, dtype=np.float32)
+    made = Predictions(logits, np.arange(number), np.array([str(k) for k in range(number)]), names, counts)
+    table = class_table({"ce": [made]}, None)
+    assert ("rank" in [column.name for column in table.columns]) == ranked
+    if ranked:
+        for row in table.rows:
+            place = int(np.flatnonzero(np.argsort(-counts, kind="stable") == names.index(row[0].text))[0])
+            assert row[1].value == place + 1
+    assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+@pytest.mark.parametrize("tracks", [1, 3, 12])
+def test_one_error_of_each_group_is_shown(tracks: int) -> None:
+    number = 36
+    logits = np.random.default_rng(1).normal(size=(number, 4)).astype(np.float32)
+    wrong = (logits.argmax(axis=1) + 1) % 4
+    groups = np.array([f"track {k % tracks}" for k in range(number)])
+    ids = np.array([f"{k:02}" for k in range(number)])
+    predictions = Predictions(logits, wrong, ids, ANIMALS, np.array([9, 5, 3, 2]), groups)
+    pictures = Thumbnails(np.zeros((number, 4, 4, 3), np.uint8), np.arange(number), ids)
+    found = most_confident_errors(SimpleNamespace(predictions=predictions, thumbnails=pictures), 60)
+    assert len(found) == tracks
+    sure = predictions.log_probabilities().max(axis=1)
+    best = {max(np.flatnonzero(groups == group), key=lambda row: sure[row]) for group in set(groups)}
+    assert {each.text.splitlines()[-1] for each in found} == {ids[row] for row in best}
+    assert [each.confidence for each in found] == sorted((each.confidence for each in found), reverse=True)
+
+
+def test_figures_and_comparisons_show_themselves_in_notebooks() -> None:
+    logits, ids = np.eye(2, dtype=np.float32), np.array(["a", "b"])
+    made = Predictions(logits, np.array([0, 1]), ids, ("cat", "dog"), np.array([9, 5]))
+    for figure in (
+        figures.class_distribution([3, 1], ["a", "b"], ["many", "few"]),
+        figures.confusion_matrices({"ce": [made]}),
+        figures.recall_by_count({"ce": [made]}),
+        figures.reliability({"ce": [made]}),
+    ):
+        assert figure._repr_png_().startswith(b"\x89PNG")
+    assert callable(Comparison._repr_markdown_)

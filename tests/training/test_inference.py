@@ -16,6 +16,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import read_image
 from evenhand.metrics.predictions import load_predictions
+from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import Card, load_weights, save_weights
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.run import train_run
@@ -133,6 +134,19 @@ def test_a_stream_never_reads_far_ahead(photos_run: Trained, model: TrainedModel
     assert taken == 16
     answers.close()
     assert model.predict([]).shape == (0, 3)
+
+
+def test_pictures_in_any_form_are_seen_alike(photos_run: Trained, model: TrainedModel) -> None:
+    paths = [photos_run.photos / name for name in photos_run.ids()[:3]]
+    pictures = [Image.open(path) for path in paths]
+    arrays = [np.asarray(picture) for picture in pictures]
+    tensors = [torch.from_numpy(array.copy()).permute(2, 0, 1) for array in arrays]
+    expected = model.predict(arrays)
+    for given in (pictures, tensors, [tensor.float() / 255 for tensor in tensors]):
+        np.testing.assert_allclose(model.predict(given), expected, rtol=1e-5)
+    np.testing.assert_allclose(model.predict(pictures[0]), expected[:1], rtol=1e-5)
+    np.testing.assert_allclose(model.predict(tensors[0]), expected[:1], rtol=1e-5)
+    np.testing.assert_allclose(load(Run(photos_run.run)).predict(arrays), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def show(result: "Audit") -> None:
         ("Stands in the way of training", result.problems, "bold red"),
         ("Damaged", _unreadable(result), "red"),
         ("Duplicates", _duplicates(result), "yellow"),
+        ("Near copies", _near(result), "yellow"),
         ("Notes", result.notes, ""),
         ("What this means", result.advice, ""),
     ):
@@ -101,7 +102,8 @@ def _class_table(result: "Audit") -> "RenderableType":
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("class", overflow="fold", max_width=40)
-    for column in ("training", "share", "", "effective", "val", "test", "shots"):
+    grouped = any(row.groups is not None for row in result.classes)
+    for column in ("training", "share", "", "effective", *(["groups"] if grouped else []), "val", "test", "shots"):
         table.add_column(column, justify="left" if column in ("", "shots") else "right", no_wrap=True)
     rows = sorted(result.classes, key=lambda row: -row.train)
     most = max(rows[0].train, 1)
@@ -115,6 +117,7 @@ def _class_table(result: "Audit") -> "RenderableType":
             f"{row.share:.1%}",
             cell(_bar(row.train / most), COLOURS[row.group]),
             f"{row.effective_number:.0f}",
+            *([f"{row.groups:,}"] if grouped else []),
             f"{row.val:,}",
             f"{row.test:,}",
             cell(row.group, COLOURS[row.group]),
@@ -158,3 +161,12 @@ def _duplicates(result: "Audit") -> list[str]:
     if more > 0:
         lines.append(f"... {more:,} more groups of equal pictures (--json lists all)")
     return lines
+
+
+def _near(result: "Audit") -> list[str]:
+    near = result.near_duplicates
+    if near is None:
+        return []
+    lines = [" ~ ".join(names) for names in near.examples]
+    more = near.groups - len(lines)
+    return [*lines, f"... {more:,} more groups"] if more > 0 else lines

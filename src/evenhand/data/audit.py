@@ -2,11 +2,12 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.core.text import some
 from evenhand.data.decode import probe_image
@@ -16,6 +17,7 @@ from evenhand.data.imbalance import (
     imbalance_ratio,
     resembles,
 )
+from evenhand.data.near import NearDuplicates, find_near_duplicates
 from evenhand.data.splits import Splits
 from evenhand.data.table import FilePixels, SampleTable
 from evenhand.metrics.intervals import wilson_interval
@@ -38,6 +40,8 @@ class ClassRow:
     """Of all training images."""
     effective_number: float
     group: str
+    groups: int | None = None
+    """Pictures that are independent: named groups of the source, or groups of near copies, count once; None: all."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Audit:
     unreadable: Mapping[str, str]
     """Sample id -> what is wrong with it."""
     duplicates: tuple[Duplicate, ...]
+    near_duplicates: NearDuplicates | None
     too_small_to_judge: tuple[str, ...]
     problems: tuple[str, ...]
     """What stands in the way of training."""
@@ -97,6 +102,7 @@ def audit(
     imbalance: Imbalance | None = None,
     unreadable: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
+    picture: Callable[[int], NDArray[np.uint8]] | None = None,
 ) -> Audit:
     """Describe a table and its splits.
 
@@ -106,6 +112,7 @@ def audit(
         imbalance: what the training set was made to look like.
         unreadable: sample id -> reason, of the samples that are not in the table.
         problems: sentences that say what stands in the way of training.
+        picture: gives the image of a row, (H, W, C), to look for near copies; None: that is left out.
 
     Example:
         >>> from evenhand.data.audit import audit
@@ -123,6 +130,8 @@ def audit(
     train, val, test = splits_or_all.counts, table.counts(splits_or_all.val), table.counts(splits_or_all.test)
     groups = shot_groups(train)
     effective = effective_number(train)
+    near = None if picture is None else find_near_duplicates(table, picture, splits_or_all)
+    independent = _independent(table, near)
     classes = tuple(
         ClassRow(
             name,
@@ -132,6 +141,7 @@ def audit(
             float(train[k] / max(train.sum(), 1)),
             float(effective[k]),
             groups.of(k),
+            None if independent is None else independent[k],
         )
         for k, name in enumerate(table.class_names)
     )
@@ -150,11 +160,36 @@ def audit(
         modes=dict(modes.most_common()),
         unreadable=dict(unreadable or {}),
         duplicates=duplicates,
+        near_duplicates=near,
         too_small_to_judge=tuple(row.name for row in classes if splits is not None and row.test < SMALLEST_JUDGED),
         problems=tuple(problems),
-        advice=_advice(classes, closest, groups.rule, duplicates, judged=splits is not None),
+        advice=(
+            *_advice(classes, closest, groups.rule, duplicates, judged=splits is not None),
+            *_near_advice(near, table.groups is not None, len(table)),
+        ),
         notes=(*table.notes, *(() if splits is None else splits.notes)),
     )
+
+
+def _independent(table: SampleTable, near: NearDuplicates | None) -> list[int] | None:
+    """Count the groups of each class."""
+    if table.groups is not None:
+        return [len(np.unique(table.groups[table.labels == k])) for k in range(table.num_classes)]
+    return None if near is None else list(near.per_class)
+
+
+def _near_advice(near: NearDuplicates | None, grouped: bool, total: int) -> list[str]:
+    if near is None:
+        return []
+    found = f"{near.images:,} of {total:,} images have a near copy, in {near.groups:,} groups"
+    if grouped or not near.across:
+        return [f"{found}; none of them stands both in test and in training." if not near.across else f"{found}."]
+    by = f"; {near.named_by} of their names tells them apart" if near.named_by else ""
+    return [
+        f"{found}, as frames of videos have; {near.across:,} of the groups stand both in test and in training, so "
+        f"results would be too good. List the images in a CSV with a column `group`, which keeps a group on one "
+        f"side{by}."
+    ]
 
 
 def native_pixels(table: SampleTable) -> tuple[Counter[tuple[int, int]], Counter[str]]:

@@ -143,7 +143,7 @@ def read_image(
         raise ValueError(f"channels must be 1, 3 or None, got {channels}")
     with _opened(path, content) as image:
         part, (height, width) = _cut(image, box, image_size, stretch)
-        plain = _plain(part)
+        plain = plain_picture(part)
         if plain.size != (width, height):
             plain = plain.resize((width, height), _FILTERS[interpolation])
         if channels is not None:
@@ -336,7 +336,7 @@ def _is_grey(mode: str) -> bool:
     return mode in _GREY_MODES or mode.startswith("I;16")
 
 
-def _plain(image: Image.Image) -> Image.Image:
+def plain_picture(image: Image.Image) -> Image.Image:
     """Bring any kind of pixels to `L` or `RGB`."""
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from evenhand.core.errors import EvenhandError
 from evenhand.data.audit import Audit, audit
 from evenhand.data.folders import class_problem
@@ -47,9 +49,11 @@ def inspect_source(
     problem = class_problem(str(source), table.class_names, table.labels, table.splits)
     images = open_images(table, image_size=image_size, skip_bad=True)
     unreadable = {str(table.ids[row]): reason for row, reason in images.bad.items()}
-    table = table.take(images.readable())
+    rows = images.readable()
+    table = table.take(rows)
     if drop_small:
-        table = drop_small_classes(table)
+        smaller = drop_small_classes(table)
+        rows, table = rows[np.isin(table.ids, smaller.ids)], smaller
     splits, problems = None, []
     try:
         if problem:
@@ -59,4 +63,11 @@ def inspect_source(
         if wanted.kind != "none":
             raise
         problems = [str(error)]
-    return audit(table, splits, imbalance=wanted, unreadable=unreadable, problems=problems)
+    return audit(
+        table,
+        splits,
+        imbalance=wanted,
+        unreadable=unreadable,
+        problems=problems,
+        picture=lambda row: images[int(rows[row])],
+    )

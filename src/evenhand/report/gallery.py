@@ -31,7 +31,7 @@ class Mistake:
 
 
 def most_confident_errors(run: Run, most: int) -> list[Mistake]:
-    """Return the errors of a run that have a picture, the most confident first.
+    """Return the errors of a run that have a picture, the most confident first; of each group the first alone.
 
     Raises:
         EvenhandError: there are no pictures, or they are damaged or not of these predictions.
@@ -41,7 +41,11 @@ def most_confident_errors(run: Run, most: int) -> list[Mistake]:
     shown = predictions.log_probabilities()[rows]
     predicted, confidence = shown.argmax(axis=1), np.exp(shown.max(axis=1))
     wrong = np.flatnonzero(predicted != predictions.targets[rows])
-    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:most]
+    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")]
+    if predictions.groups is not None:  # one picture a group: the frames of one video would fill everything
+        _, firsts = np.unique(predictions.groups[rows[chosen]], return_index=True)
+        chosen = chosen[np.sort(firsts)]
+    chosen = chosen[:most]
     return [_mistake(images[place], int(rows[place]), shown[place], predictions) for place in chosen]
 
 

@@ -11,6 +11,7 @@ from evenhand.metrics.classification import class_f1, class_precision, class_rec
 from evenhand.metrics.intervals import wilson_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
+from evenhand.report.figures.style import MOST_NAMED
 from evenhand.report.figures.tables import Runs, joint_confusion
 from evenhand.report.material import ComparisonFile, Material
 from evenhand.runs.content import Summary
@@ -124,15 +125,18 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
         ("F1 (%)", list(runs), {name: class_f1(each) for name, each in confusions.items()}),
     ]
-    columns = [Column("class", kind="text"), Column("shots", kind="text"), Column("training"), Column("test")]
+    ranked = first.num_classes > MOST_NAMED  # figures of so many classes number them, the largest first
+    columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
+    columns += [Column("shots", kind="text"), Column("training"), Column("test")]
     columns += _group("recall (%)", list(runs)) + _group(f"difference to {baseline} (points)", others)
     for title, names, _ in shown:
         columns += _group(title, names)
     rows = []
-    for k in np.argsort(-first.train_counts, kind="stable").tolist():
+    for rank, k in enumerate(np.argsort(-first.train_counts, kind="stable").tolist(), start=1):
         name, count, tested = first.class_names[k], int(first.train_counts[k]), int(support[k])
         group = groups.of(k)
-        row = [TableCell(name, value=name), TableCell(group, value=("few", "medium", "many").index(group), kind=group)]
+        row = [TableCell(name, value=name), *([TableCell(str(rank), value=rank)] if ranked else [])]
+        row += [TableCell(group, value=("few", "medium", "many").index(group), kind=group)]
         row += [TableCell(f"{count:,}", value=count), TableCell(f"{tested:,}", value=tested)]
         row += [_recall(recalls[each][k], tested) for each in runs]
         row += [_difference(recalls[each][k] - recalls[str(baseline)][k]) for each in others]

@@ -11,10 +11,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.decode import BadImage, read_image, resize_array, with_channels
+from evenhand.data.pixels import is_one_image, to_pixels
 from evenhand.data.reading import read_ahead
 from evenhand.metrics.priors import tau_normalise
 from evenhand.models.classifier import Classifier
@@ -24,8 +26,8 @@ from evenhand.runs.folder import Run
 from evenhand.training.checkpoint import Card, load_classifier
 from evenhand.training.ensemble import Ensemble, Member
 
-Item: TypeAlias = Path | str | NDArray[np.uint8]
-"""An image: the path of a file, or pixels (H, W), (H, W, 1) or (H, W, 3)."""
+Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
+"""An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
 
 _T = TypeVar("_T")
 _logger = logging.getLogger("evenhand")
@@ -70,8 +72,9 @@ class TrainedModel:
         """Return the probability of each class for each image, (N, K).
 
         Args:
-            images: paths of image files, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, or one array
-                (N, H, W, C); also a single path or array (H, W, C).
+            images: paths of image files, PIL images, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, tensors
+                (C, H, W) of uint8 or of floats from 0 to 1, or one array (N, H, W, C) or tensor (N, C, H, W); also a
+                single one of these.
             batch_size: images that go through the network together.
             skip_bad: give NaN for files that cannot be read, and name them on the logger `evenhand`.
 
@@ -168,7 +171,7 @@ class TrainedModel:
                 stretch=card.stretch,
                 interpolation=card.interpolation,
             )
-        image = resize_array(_checked(item), card.image_size, stretch=card.stretch, interpolation=card.interpolation)
+        image = resize_array(to_pixels(item), card.image_size, stretch=card.stretch, interpolation=card.interpolation)
         return with_channels(image, card.channels)
 
     def cut(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -263,24 +266,12 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
 
 
 def _listed(images: Item | Sequence[Item]) -> Sequence[Item]:
-    if isinstance(images, str | Path):
-        return [images]
-    if isinstance(images, np.ndarray) and images.ndim == 3 and images.shape[2] in (1, 3):
-        return [images]
-    if isinstance(images, np.ndarray) and images.ndim != 4:
-        raise EvenhandError(f"An array of images must be (N, H, W, C), C of 1 or 3, got shape {images.shape}.")
-    return list(images)
-
-
-def _checked(image: Any) -> NDArray[np.uint8]:
-    if not isinstance(image, np.ndarray):
-        raise EvenhandError(f"An image must be a path or an array, got {type(image).__name__}.")
-    whole = image[:, :, None] if image.ndim == 2 else image
-    if image.dtype != np.uint8 or whole.ndim != 3 or whole.shape[2] not in (1, 3) or not whole.size:
-        raise EvenhandError(
-            f"An image must be uint8 of shape (H, W), (H, W, 1) or (H, W, 3), got {image.dtype} of {image.shape}."
-        )
-    return whole
+    if is_one_image(images):
+        return [images]  # type: ignore[list-item]
+    if isinstance(images, np.ndarray | Tensor) and images.ndim != 4:
+        shape, order = tuple(images.shape), "(N, C, H, W)" if isinstance(images, Tensor) else "(N, H, W, C)"
+        raise EvenhandError(f"An array of images must be {order}, C of 1 or 3, got shape {shape}.")
+    return list(images)  # type: ignore[arg-type]
 
 
 def _refuse(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool) -> None:

@@ -101,6 +101,9 @@ class Comparison:
         """Return everything a person wants to read in a terminal of about this width."""
         return writing.terminal_text(self, width)
 
+    def _repr_markdown_(self) -> str:
+        return self.markdown()  # what a notebook shows
+
     def markdown(self) -> str:
         """Return everything as a page of Markdown."""
         return writing.markdown(self)

@@ -19,6 +19,7 @@ from evenhand.report.figures.style import (
     QUIET,
     from_most_to_fewest,
     literal,
+    new_figure,
     thinned,
     widest,
     wrap,
@@ -86,7 +87,7 @@ def _panels(number: int, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
     rows = -(-number // columns)
     width = margin + columns * (side + gap) + 0.75
     height = margin + rows * (side + heads)
-    figure = Figure(figsize=(width, height))
+    figure = new_figure(width, height, layout=None)
     panels = []
     for place in range(number):
         row, column = divmod(place, columns)

@@ -10,7 +10,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import Confusion, confusion_matrix
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
-from evenhand.report.figures.style import INK, QUIET, show_picture, wrap
+from evenhand.report.figures.style import INK, QUIET, new_figure, show_picture, wrap
 
 KINDS = {"few": "class has few training images", "similar": "visually similar class", "other": "neither"}
 # How many of the classes most alike to a class count as similar to it.
@@ -59,7 +59,7 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
         for place in places
     }
     heights = {kind: _height([captions[place] for place in places]) for kind, places in shown.items()}
-    figure = Figure(figsize=(0.2 + TILE * most, 0.4 + sum(heights.values())))
+    figure = new_figure(0.2 + TILE * most, 0.4 + sum(heights.values()), layout=None)
     width, height = figure.get_size_inches()
     top = height
     for letter, (kind, places) in zip("ab", shown.items(), strict=True):

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -105,9 +105,16 @@ def _fitting(text: str, inches: float, size: float) -> int:
     return low
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure whose layout makes room for all labels; sizes in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+class ShownFigure(Figure):
+    """A figure that shows itself in a notebook."""
+
+    def _repr_png_(self) -> bytes:
+        return figure_bytes(self, ".png")
+
+
+def new_figure(width: float, height: float, *, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """Return an empty figure, whose layout makes room for all labels unless it is None; sizes in inches."""
+    return ShownFigure(figsize=(width, height), layout=layout)
 
 
 def clear_frame(axes: Axes, grid: str = "y") -> None:

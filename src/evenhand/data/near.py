@@ -1,0 +1,167 @@
+"""Pictures that are nearly the same: frames of one video, or one photo saved twice, found by a perceptual hash."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from evenhand.data.reading import Threads, processors
+from evenhand.data.splits import Splits
+from evenhand.data.table import SampleTable
+
+SMALLEST = 32
+"""Pixels of the shorter side: smaller pictures of one class are too alike to tell copies from relatives."""
+MOST_BITS = 4
+"""Of 64, in which the hashes of near copies may differ."""
+MOST_GREY = 0.04
+"""Mean difference of 16 x 16 grey values, of which the range is 1, that near copies may have."""
+LEAST_CONTRAST = 0.02
+"""Standard deviation of grey values below which a picture is too flat to have a hash that means anything."""
+SHOWN = 10
+_BANDS = 8
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Groups of pictures that are nearly the same."""
+
+    images: int
+    """That have a near copy."""
+    groups: int
+    across: int
+    """Groups that stand in test and also in training or validation."""
+    examples: tuple[tuple[str, ...], ...]
+    """Ids of a few groups, those across splits first, at most 5 of each."""
+    per_class: tuple[int, ...]
+    """(K,): how many pictures of each class are left if each group counts once."""
+    named_by: str | None
+    """What of the names tells the groups apart, such as `the part before the last '_'`; None: nothing seen."""
+
+
+def find_near_duplicates(
+    table: SampleTable, picture: Callable[[int], NDArray[np.uint8]], splits: Splits
+) -> NearDuplicates | None:
+    """Find near copies among the pictures that the splits use.
+
+    Args:
+        table: the samples.
+        picture: gives the image of a row, (H, W, C).
+        splits: which of them are used, for what.
+
+    Returns:
+        None where there are none, or where pictures are too small to tell.
+    """
+    rows = np.sort(np.concatenate([splits.train, splits.val, splits.test]))
+    if len(rows) < 2 or min(picture(int(rows[0])).shape[:2]) < SMALLEST:
+        return None
+    hashes, greys = _looks(picture, rows)
+    firsts = _joined(hashes, greys)
+    members: dict[int, list[int]] = defaultdict(list)
+    for place, first in enumerate(firsts.tolist()):
+        members[first].append(int(rows[place]))
+    groups = [group for group in members.values() if len(group) > 1]
+    if not groups:
+        return None
+    test = set(splits.test.tolist())
+    across = [group for group in groups if 0 < sum(row in test for row in group) < len(group)]
+    known = set(map(id, across))
+    shown = [*across, *(group for group in groups if id(group) not in known)][:SHOWN]
+    distinct = {(int(table.labels[row]), first) for row, first in zip(rows, firsts, strict=True)}
+    return NearDuplicates(
+        images=sum(map(len, groups)),
+        groups=len(groups),
+        across=len(across),
+        examples=tuple(tuple(str(table.ids[row]) for row in group[:5]) for group in shown),
+        per_class=tuple(np.bincount([label for label, _ in distinct], minlength=table.num_classes).tolist()),
+        named_by=_named_by([[str(table.ids[row]) for row in group] for group in groups], len(rows)),
+    )
+
+
+def _looks(
+    picture: Callable[[int], NDArray[np.uint8]], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+    """Return the hash of each picture (0: none), and 16 x 16 grey values from 0 to 1."""
+    hashes, greys = np.zeros(len(rows), np.uint64), np.zeros((len(rows), 256), np.float32)
+
+    def look(places: NDArray[np.int64]) -> None:
+        for place in places.tolist():
+            pixels = picture(int(rows[place]))
+            grey = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).convert("L")
+            values = np.asarray(grey.resize((16, 16), Image.Resampling.BOX), np.float32) / 255
+            greys[place] = values.reshape(-1)
+            if values.std() >= LEAST_CONTRAST:
+                small = np.asarray(grey.resize((9, 8), Image.Resampling.BOX), np.int16)
+                bits = (small[:, 1:] > small[:, :-1]).reshape(-1)  # whether it gets brighter to the right
+                hashes[place] = np.packbits(bits).view(np.uint64)[0]
+
+    for _ in Threads(processors(), progress=True).map(look, np.arange(len(rows)), "Comparing images"):
+        pass
+    return hashes, greys
+
+
+def _joined(hashes: NDArray[np.uint64], greys: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return for each picture the first of its group: near copies of near copies belong together."""
+    first = np.arange(len(hashes))
+
+    def root(place: int) -> int:
+        while first[place] != place:
+            first[place] = first[first[place]]
+            place = int(first[place])
+        return place
+
+    # Hashes that differ in 4 of 64 bits agree in at least 4 of 8 bands: every pair meets in some two of them.
+    bands = hashes.view(np.uint8).reshape(-1, _BANDS)
+    for one in range(_BANDS):
+        for other in range(one + 1, _BANDS):
+            for places in _alike(bands[:, one].astype(np.int64) * 256 + bands[:, other], hashes != 0):
+                for left, right in _near_pairs(places, hashes, greys):
+                    low, high = sorted((root(left), root(right)))
+                    first[high] = low
+    return np.array([root(place) for place in range(len(first))])
+
+
+def _alike(keys: NDArray[np.int64], wanted: NDArray[np.bool_]) -> Iterable[NDArray[np.int64]]:
+    """Yield the places that share a key, where there are several."""
+    places = np.flatnonzero(wanted)
+    order = places[np.argsort(keys[places], kind="stable")]
+    edges = np.flatnonzero(np.diff(keys[order])) + 1
+    return (part for part in np.split(order, edges) if len(part) > 1)
+
+
+def _near_pairs(
+    places: NDArray[np.int64], hashes: NDArray[np.uint64], greys: NDArray[np.float32]
+) -> Iterable[tuple[int, int]]:
+    """Yield pairs of near copies among some places, by hash and by grey values, in blocks that fit memory."""
+    for start in range(0, len(places), 256):
+        block = places[start : start + 256]
+        rest = places[start:]
+        unlike = _bits(hashes[block][:, None] ^ hashes[rest])
+        for left, right in zip(*np.nonzero(unlike <= MOST_BITS), strict=True):
+            if right > left and np.abs(greys[block[left]] - greys[rest[right]]).mean() <= MOST_GREY:
+                yield int(block[left]), int(rest[right])
+
+
+def _bits(values: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Count the bits that are set in each number."""
+    of_bytes = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
+    counts: NDArray[np.int64] = of_bytes[values[..., None].view(np.uint8)].sum(axis=-1)
+    return counts
+
+
+def _named_by(groups: Sequence[Sequence[str]], total: int) -> str | None:
+    """Say what part of the names tells the groups apart, if one does for nearly all of them."""
+    for letter in ("_", "-", "/", " "):
+        keys = [{name.rpartition(letter)[0] for name in group} for group in groups]
+        single = [next(iter(key)) for key in keys if len(key) == 1]
+        # A folder that holds a whole class would be a part that all share; that says nothing.
+        useful = len(set(single)) > max(2, 0.5 * len(groups)) and all(single)
+        if useful and len(single) >= 0.9 * len(groups) and len(set(single)) < total:
+            return f"the part before the last {letter!r}"
+    numbered = [{re.sub(r"\d+(\.\w+)?$", "", name) for name in group} for group in groups]
+    if len(groups) > 2 and all(len(key) == 1 for key in numbered) and len(set().union(*numbered)) == len(groups):
+        return "the part before the last number"
+    return None

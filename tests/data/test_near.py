@@ -1,0 +1,126 @@
+"""Near copies: found where they are, and not where pictures are only alike."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageFilter
+
+from evenhand.data.inspection import inspect_source
+from evenhand.data.near import MOST_BITS, _joined, find_near_duplicates
+from evenhand.data.sources import load_source
+from evenhand.data.splits import Splits
+from evenhand.data.table import ArrayPixels, SampleTable
+
+CHANGES = {
+    "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.08),
+    "less colour": lambda image: ImageEnhance.Color(image).enhance(0.6),
+    "softer": lambda image: image.filter(ImageFilter.GaussianBlur(1)),
+    "smaller": lambda image: image.resize((48, 48)).resize(image.size),
+    "moved by a pixel": lambda image: image.transform(image.size, Image.Transform.AFFINE, (1, 0, 1, 0, 1, 0)),
+    "a few grains": lambda image: Image.fromarray(
+        (np.asarray(image, np.int16) + np.random.default_rng(1).integers(-6, 7, np.asarray(image).shape))
+        .clip(0, 255)
+        .astype(np.uint8)
+    ),
+}
+
+
+def scene(seed: int, size: int = 64) -> Image.Image:
+    """A picture of smooth shapes, as photographs are."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC)
+
+
+def tabled(pictures: list[Image.Image], labels: list[int] | None = None) -> SampleTable:
+    images = np.stack([np.asarray(picture) for picture in pictures])
+    numbers = np.zeros(len(images), np.int64) if labels is None else np.array(labels)
+    ids = np.array([f"{k:03}" for k in range(len(images))])
+    return SampleTable("scenes", ("a", "b"), numbers, ids, ArrayPixels(images))
+
+
+def found(table: SampleTable, train: list[int], test: list[int]):
+    images = table.pixels.images
+    splits = Splits(np.array(train), np.arange(0), np.array(test), table.counts(np.array(train)))
+    return find_near_duplicates(table, lambda row: images[row], splits)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_copy_is_found(change: str) -> None:
+    pictures = [scene(seed) for seed in range(20)]
+    near = found(tabled([*pictures, CHANGES[change](pictures[7])]), list(range(20)), [20])
+    assert near is not None
+    assert (near.images, near.groups, near.across) == (2, 1, 1)
+    assert near.examples == (("007", "020"),)
+    assert near.per_class == (20, 0)
+
+
+def test_other_pictures_are_no_copies() -> None:
+    assert found(tabled([scene(seed) for seed in range(300)]), list(range(200)), list(range(200, 300))) is None
+
+
+def test_flat_pictures_are_no_copies() -> None:
+    flat = [Image.new("RGB", (64, 64), (value, value, value)) for value in range(0, 200, 10)]
+    assert found(tabled(flat), list(range(10)), list(range(10, 20))) is None
+
+
+def test_small_pictures_are_not_judged() -> None:
+    small = [scene(0, 16)] * 4
+    assert found(tabled(small), [0, 1], [2, 3]) is None
+
+
+def test_frames_of_a_video_are_one_group() -> None:
+    start, end = scene(1), scene(2)
+    frames = [Image.blend(start, end, share) for share in np.linspace(0, 0.5, 26)]
+    near = found(tabled([*frames, scene(3)], [0] * 26 + [1]), list(range(0, 27, 2)), list(range(1, 27, 2)))
+    assert near is not None
+    assert (near.groups, near.across, near.images) == (1, 1, 26)
+    assert near.per_class == (1, 1)
+
+
+def test_groups_are_those_of_all_pairs() -> None:
+    """Against the slow way: every pair compared."""
+    rng = np.random.default_rng(0)
+    base = rng.integers(1, 2**63, 60, dtype=np.uint64)
+    flips = [sum(1 << int(bit) for bit in rng.choice(64, rng.integers(0, 7), replace=False)) for _ in range(240)]
+    hashes = np.concatenate([base, rng.choice(base, 240) ^ np.array(flips, np.uint64)])
+    greys = np.zeros((len(hashes), 256), np.float32)
+    expected = np.arange(len(hashes))
+    for _ in range(10):
+        for left in range(len(hashes)):
+            for right in range(left):
+                if bin(int(hashes[left] ^ hashes[right])).count("1") <= MOST_BITS:
+                    expected[[left, right]] = min(expected[left], expected[right])
+    assert _joined(hashes, greys).tolist() == expected.tolist()
+
+
+def test_inspect_suggests_a_group_column(tmp_path: Path) -> None:
+    for track in range(12):
+        name = ("cat", "dog")[track % 2]
+        (tmp_path / name).mkdir(exist_ok=True)
+        start, end = scene(2 * track), scene(2 * track + 1)
+        for frame in range(8):
+            Image.blend(start, end, frame / 40).save(tmp_path / name / f"{track:05}_{frame:05}.png")
+    result = inspect_source(tmp_path)
+    near = result.near_duplicates
+    assert near is not None
+    assert near.groups == 12
+    assert near.across > 0
+    assert near.named_by == "the part before the last '_'"
+    assert [row.groups for row in result.classes] == [6, 6]
+    [advice] = [line for line in result.advice if "near copy" in line]
+    assert "column `group`" in advice
+    lines = [
+        f"{path.relative_to(tmp_path).as_posix()},{path.parent.name},{path.name[:5]}"
+        for path in sorted(tmp_path.rglob("*.png"))
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label,group", *lines]) + "\n")
+    grouped = inspect_source(tmp_path / "list.csv")
+    assert grouped.near_duplicates is not None
+    assert grouped.near_duplicates.across == 0
+    assert [row.groups for row in grouped.classes] == [6, 6]
+
+
+def test_known_data_have_no_crowd_of_near_copies() -> None:
+    assert inspect_source("digits").near_duplicates is None  # too small to tell
+    assert load_source("digits").groups is None
