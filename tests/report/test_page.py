@@ -30,6 +30,7 @@ from evenhand.report.gallery import most_confident_errors
 from evenhand.report.material import Material, read_material
 from evenhand.report.page import render, write_report
 from evenhand.report.tables import class_table, confusion_table, pair_table
+from evenhand.runs.content import Thumbnails
 from tests.fabricated import HOSTILE, write_comparison_folder, write_pictured_run
 
 ANIMALS = ("cat", "dog", "owl", "lynx")
