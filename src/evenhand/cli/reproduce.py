@@ -20,7 +20,7 @@ def reproduce(
     study: Annotated[
         str | None, typer.Argument(help="A table or figure, speed or claims; all are listed if none.")
     ] = None,
-    protocol: Annotated[str, typer.Option(help="small, or paper: its recipe to the letter.")] = "small",
+    protocol: Annotated[str, typer.Option(help="small, or paper: by its recipe.")] = "small",
     seeds: Annotated[int, typer.Option(help="Runs of each cell.")] = 3,
     epochs: Annotated[int | None, typer.Option(help="Train shorter than the protocol; said in every result.")] = None,
     released: Annotated[bool, typer.Option("--released", help="Add CCE with the released code's sign.")] = False,
