@@ -12,6 +12,7 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison.comparison import Comparison, compare_runs, write_comparison
+from evenhand.runs.folder import Run
 from evenhand.training.run import train_run
 from tests.fabricated import COUNTS, NAMES, fabricate, predict, with_noise
 from tests.training.runs import tiny
@@ -180,6 +181,16 @@ def test_what_does_not_change_a_run_may_differ(tmp_path: Path) -> None:
     runs += [fabricate(tmp_path, "cce", seed, CCE, data__root="elsewhere", track_test=True) for seed in (0, 1)]
     notes = compare_runs(runs).notes
     assert "The runs were made with 3 versions of the code (aaaa, code0, code1)." in notes
+
+
+def test_the_precision_is_told_and_so_is_a_mixture(tmp_path: Path) -> None:
+    runs = grid(tmp_path, seeds=1)
+    assert "Computed in float32." in compare_runs(runs).notes
+    Run(runs[0]).write_environment({"precision": "bf16-mixed"})
+    found = compare_runs(runs)
+    assert any("in 2 precisions (bfloat16, float32)" in note for note in found.notes)
+    assert "in 2 precisions (bfloat16, float32)" in found.markdown()
+    assert "Computed in float32." not in found.notes
 
 
 def test_bad_folders(tmp_path: Path) -> None:

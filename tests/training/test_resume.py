@@ -342,3 +342,22 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         kills += process.wait() == -signal.SIGKILL
     assert kills >= 3
     assert_same_run(folder, plain)
+
+
+def test_a_run_is_continued_in_the_precision_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that would choose another one."""
+    config = tiny("compute.precision=auto")
+    monkeypatch.setattr("evenhand.training.run._precision", lambda *_: "32-true")
+    with pytest.raises(Interrupted):
+        train_run(config, tmp_path / "run", callback=StopAfter(10))
+    monkeypatch.undo()
+    asked = []
+
+    def precision(wanted: str, _: str) -> str:
+        asked.append(wanted)
+        return "32-true"
+
+    monkeypatch.setattr("evenhand.training.run._precision", precision)
+    run = resume_run(tmp_path / "run")
+    assert asked == ["float32"]
+    assert run.config == config

@@ -22,6 +22,7 @@ from evenhand.cli.reproduce import reproduce
 from evenhand.cli.serve import serve
 from evenhand.cli.train import train
 from evenhand.core.errors import EvenhandError
+from evenhand.core.memory import require_memory
 
 app = typer.Typer(
     name="evenhand",
@@ -72,6 +73,7 @@ def _evenhand(
     ] = False,
 ) -> None:
     """Train and judge image classifiers on imbalanced data."""
+    require_memory()
 
 
 def main() -> None:

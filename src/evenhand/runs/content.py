@@ -51,6 +51,17 @@ class Environment(_Content):
     """`sha256` and `source` of the weights it began with; None: fresh ones."""
 
 
+def precision_name(of_fabric: object) -> str:
+    """Return a precision in the words of a config, from those of Fabric.
+
+    Example:
+        >>> from evenhand.runs.content import precision_name
+        >>> precision_name("bf16-mixed")
+        'bfloat16'
+    """
+    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(of_fabric)[:2], "unknown")
+
+
 class SplitIds(_Content):
     """The ids of the images that a run was trained, validated and tested on."""
 

@@ -20,14 +20,13 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
-from evenhand.runs.content import EpochRow, Summary
+from evenhand.runs.content import EpochRow, Summary, precision_name
 from evenhand.runs.folder import Run, read_leniently
 from evenhand.training.adjusting import Adjusted, beside, selected_with
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 from evenhand.training.run import start_fabric
 from evenhand.training.setup import prepare
-from evenhand.training.trainer import precision_name
 
 BATCH_SIZE = 512
 """As at the end of training, so that the same numbers come out."""

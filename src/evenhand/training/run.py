@@ -28,7 +28,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
 from evenhand.models.build import known_model
 from evenhand.runs.config import Config
-from evenhand.runs.content import Features, SplitIds, Thumbnails
+from evenhand.runs.content import Features, SplitIds, Thumbnails, precision_name
 from evenhand.runs.folder import Run
 from evenhand.training.adjusting import Adjusted, beside, describe_fitted, selected_with
 from evenhand.training.backbones import keep_backbone, weights_told
@@ -102,9 +102,9 @@ def begin_run(config: Config, folder: Path, *, command: str = "", callback: Call
 def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
     """Continue a run whose folder is held."""
     run = Run(folder)
-    config = run.config
     if run.finished:
         return run
+    config = _as_begun(run)
     pin_start(config)
     fabric = start_fabric(config)
     trainer = Trainer(config, run, prepare(config, progress=fabric.is_global_zero), fabric)
@@ -116,6 +116,14 @@ def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
         _refuse_changed(run, trainer.prepared)
         start = trainer.resume()
     return _finish(run, trainer, start, callback or Callback())
+
+
+def _as_begun(run: Run) -> Config:
+    """Return the config of a run, in the precision it began with where that was left to the machine."""
+    config, began = run.config, precision_name(run.environment.precision)
+    if config.compute.precision != "auto" or began == "unknown":
+        return config
+    return config.model_copy(update={"compute": config.compute.model_copy(update={"precision": began})})
 
 
 def _check(config: Config) -> None:

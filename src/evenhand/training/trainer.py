@@ -24,7 +24,7 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.deferred import defer_logits
 from evenhand.models.heads import replace_head
 from evenhand.runs.config import Config
-from evenhand.runs.content import EpochRow
+from evenhand.runs.content import EpochRow, precision_name
 from evenhand.runs.folder import Run
 from evenhand.training.backbones import weights_told
 from evenhand.training.checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
@@ -332,17 +332,6 @@ class Trainer:
 def _channels_last(batch: Tensor) -> Tensor:
     """Lay images out as the network likes them; features have no channels."""
     return batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch
-
-
-def precision_name(of_fabric: object) -> str:
-    """Return a precision in the words of a config, from those of Fabric.
-
-    Example:
-        >>> from evenhand.training.trainer import precision_name
-        >>> precision_name("bf16-mixed")
-        'bfloat16'
-    """
-    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(of_fabric)[:2], "unknown")
 
 
 def bare(model: nn.Module) -> Classifier:

@@ -14,11 +14,11 @@ from evenhand.metrics.failures import ended_at_worst, learned_nothing, no_few_sh
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
 from evenhand.runs.config import Config
-from evenhand.runs.content import Environment
+from evenhand.runs.content import Environment, precision_name
 from evenhand.runs.folder import Run
 from evenhand.runs.names import SPLITS
 
-FREE = ("objective", "seed", "data.root", "track_test")
+FREE = ("objective", "seed", "data.root", "data.allow_outside", "track_test")
 """Settings that may differ between compared runs: what is compared, and what does not change a run's result."""
 
 
@@ -213,12 +213,17 @@ def _mixtures(grouped: dict[str, dict[int, Run]]) -> list[str]:
     """Tell of differences that do not forbid a comparison."""
     environments = [_environment(run) for members in grouped.values() for run in members.values()]
     notes = []
-    for what, seen in (
-        ("versions of the code", {made.code for made in environments if made.code}),
-        ("precisions", {made.precision for made in environments if made.precision}),
-    ):
-        if len(seen) > 1:
-            notes.append(f"The runs were made with {len(seen)} {what} ({', '.join(sorted(seen))}).")
+    codes = {made.code for made in environments if made.code}
+    if len(codes) > 1:
+        notes.append(f"The runs were made with {len(codes)} versions of the code ({', '.join(sorted(codes))}).")
+    precisions = sorted({precision_name(made.precision) for made in environments if made.precision})
+    if len(precisions) > 1:
+        notes.append(
+            f"The runs were computed in {len(precisions)} precisions ({', '.join(precisions)}), so their numbers "
+            "differ by more than objective and seed; set compute.precision to have them all in one."
+        )
+    elif precisions:
+        notes.append(f"Computed in {precisions[0]}.")
     return notes
 
 
