@@ -143,15 +143,16 @@ class FeatureImages(Images):
     features: Tensor
     """float16, (N, V, F): of each image as it is and, with V = 2, mirrored."""
     reader: RowReader
-    """Decodes the few images that someone wants to look at."""
+    """Decodes the few images that someone wants to look at, which may be smaller."""
 
     def _read(self, row: int) -> NDArray[np.uint8]:
         return self.reader(row)
 
     def take(self, rows: Tensor, flips: Tensor) -> Tensor:
         """Return the features of rows, float32 (B, F), of the mirrored view where there is one and it is asked for."""
-        views = flips.long() if self.features.shape[1] > 1 else torch.zeros_like(rows)
-        return self.features[rows, views].float()
+        views = self.features.shape[1]
+        places = rows * views + flips if views > 1 else rows
+        return self.features.view(-1, self.features.shape[2]).index_select(0, places).float()
 
 
 def open_images(

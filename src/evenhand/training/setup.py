@@ -24,6 +24,9 @@ from evenhand.training.backbones import keep_backbone
 from evenhand.training.features import extract_features
 from evenhand.training.pretrained import Pretrained, find_pretrained
 
+SHOWN_SIZE = 96
+"""Pixels of the shorter side of images that are only looked at."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -157,9 +160,8 @@ def open_features(table: SampleTable, backbone: Backbone, config: Config, *, pro
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
     channels = len(transform.mean)
-    reader = RowReader(
-        pixels, transform.resize_size, channels, transform.interpolation, transform.resize_rule == "stretch"
-    )
+    shown = min(transform.resize_size, SHOWN_SIZE)
+    reader = RowReader(pixels, shown, channels, transform.interpolation, transform.resize_rule == "stretch")
     sizes = np.full((len(pixels), 2), transform.resize_size, np.int64)
     features = torch.from_numpy(found.values)
     return FeatureImages(transform.resize_size, channels, sizes, found.bad, features, reader)

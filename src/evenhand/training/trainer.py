@@ -108,7 +108,9 @@ class Trainer:
             defer_logits(network)
         torch.manual_seed(_seed(config.seed, "dropout"))
         network = network.to(memory_format=torch.channels_last)
-        settings = config.optimizer.model_dump(exclude={"layer_decay"})
+        # A last layer alone is so little work that an optimizer in one pass over its weights is worth it.
+        fused = prepared.backbone is not None and self.fabric.device.type in ("cpu", "cuda")
+        settings = {**config.optimizer.model_dump(exclude={"layer_decay"}), "fused": fused or None}
         optimizers = [
             SGD(parameter_groups(network, config.optimizer.layer_decay), **settings)
             for _ in range(self.objective.num_optimizers)
