@@ -40,7 +40,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
     objectives: ("evenhand objectives", "evenhand objectives --json"),
     evaluate: ("evenhand evaluate runs/photos", "evenhand evaluate runs/photos --adjust auto"),
     predict: ("evenhand predict runs/photos holiday.jpg", "evenhand predict runs/photos inbox/ --out inbox.csv"),
-    export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export best.safetensors --onnx photos.onnx"),
+    export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export photos.safetensors --onnx photos.onnx"),
     report: ("evenhand report runs/photos", "evenhand report runs/a runs/b --out both.html"),
     reproduce: ("evenhand reproduce", "evenhand reproduce table-cifar10 --dry-run"),
     doctor: ("evenhand doctor", "evenhand doctor --json"),
