@@ -11,6 +11,12 @@ from evenhand.losses.cce import check_adjustment, check_share, check_spare, refu
 from evenhand.losses.counts import Counts
 
 
+def _buffer(module: nn.Module, name: str) -> Tensor | None:
+    """Return a buffer of a module; as an attribute it takes as long to find as a small loss takes to compute."""
+    buffers = module._buffers
+    return buffers[name] if name in buffers else getattr(module, name)
+
+
 class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
     """Complement cross entropy in the place of `nn.CrossEntropyLoss`, with the same arguments and some more.
 
@@ -80,11 +86,11 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         return functional.complement_cross_entropy(
             input,
             target,
-            self.weight,
+            _buffer(self, "weight"),
             gamma=self.gamma,
             share=self.share,
             spare=self.spare,
-            offset=self.offset,
+            offset=_buffer(self, "offset"),
             complement_on=self.complement_on,
             ignore_index=self.ignore_index,
             reduction=self.reduction,

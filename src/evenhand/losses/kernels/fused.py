@@ -42,17 +42,20 @@ class Terms(NamedTuple):
 
 
 def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
-    """Tell whether a kernel takes these tensors as they are. It is asked at every call, so it asks little."""
+    """Tell whether a kernel takes these tensors as they are; it is asked at every call, so it asks what is quick."""
     return (
         type(input) in _TENSORS
         and isinstance(target, Tensor)
-        and (chosen.cpu != "eager" if input.is_cpu else chosen.gpu != "eager" and input.is_cuda)
+        and (
+            chosen.cpu != "eager" and target.is_cpu
+            if input.is_cpu
+            else chosen.gpu != "eager" and input.is_cuda and target.device == input.device
+        )
         and input.dim() == 2
         and target.dim() == 1
         and input.dtype in native.DTYPES
         and target.dtype is torch.int64
-        and len(target) == len(input)
-        and target.device == input.device
+        and target.size(0) == input.size(0)
         and input.size(1) > 1
         and reduction in native.REDUCTIONS
         and (is_compiling() or not (transforms_active() or input.is_neg() or dispatch_modes() or tracing_state()))
@@ -64,16 +67,20 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
 
     None stands for vectors of the classes that no kernel takes: of another dtype than float32, or to be differentiated.
     """
-    share = terms.share if isinstance(terms.share, Tensor) else None
-    if any(x is not None and not _is_plain(x, input) for x in (*terms[1:4], share)):
-        return None
+    _, weight, offset, margin, share, *_ = terms
+    if weight is not None or offset is not None or margin is not None or isinstance(share, Tensor):
+        vectors = (weight, offset, margin, share if isinstance(share, Tensor) else None)
+        if any(x is not None and not _is_plain(x, input) for x in vectors):
+            return None
     keep = input.requires_grad and torch.is_grad_enabled()
     if is_compiling():
         from evenhand.losses.kernels.operators import operator_loss
 
         loss = operator_loss(input, terms, keep)
     else:
-        done = compute(input, terms, keep)
+        native_first = chosen.cpu == "native" and input.is_cpu  # `compute` says the same, but small losses feel a call
+        done = native.run(input, *terms, with_gradient=keep) if native_first else None
+        done = done or compute(input, terms, keep)
         loss = cast(Tensor, _Fused.apply(input, terms, done)) if keep else done[0]
     return (
         loss if input.dtype is torch.float32 or torch.is_autocast_enabled(input.device.type) else loss.to(input.dtype)

@@ -90,15 +90,14 @@ def run(
         The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the kernel
         cannot say: a target that is no class, or an offset too wide for one exponential to serve both H and C.
     """
-    stride, gap = logits.stride()
-    if gap != 1:
-        logits = logits.contiguous()
-        stride = logits.stride(0)
+    dense = logits.is_contiguous()
+    if not dense and logits.stride(1) != 1:
+        logits, dense = logits.contiguous(), True
     rows, classes = logits.shape
     loss = logits.new_empty(rows, dtype=torch.float32) if reduction == "none" else torch.empty_like(_NUMBER)
     gradient = None
     if with_gradient:
-        gradient = logits if in_place else torch.empty_like(logits, memory_format=torch.contiguous_format)
+        gradient = logits if in_place else torch.empty_like(logits) if dense else logits.new_empty(logits.shape)
     target = target.contiguous()
     shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
     vectors = _NOTHING
@@ -109,7 +108,7 @@ def run(
         logits.dtype is torch.bfloat16,
         rows,
         classes,
-        stride,
+        logits.stride(0),
         target.data_ptr(),
         *(vectors if vectors is _NOTHING else [None if x is None else x.data_ptr() for x in vectors]),
         with_cross_entropy,
