@@ -229,12 +229,15 @@ def test_a_state_of_another_epoch_is_refused(old: Path, epoch: Any) -> None:
         {"best": {"balanced_accuracy": 7.0, "balanced_accuracy_epoch": 1}},
         {"best": {"balanced_accuracy": 0.5, "balanced_accuracy_epoch": 9}},
         {"best": None},
+        {"config": None},
+        {"config": {"batch_size": 7}},
+        {"config": {"data": {"source": torch.zeros(3)}}},
     ],
 )
 def test_a_state_with_other_values_is_refused(old: Path, changed: dict[str, Any]) -> None:
     state = torch.load(old / "state" / "state.pt", weights_only=True)
     save_state(old / "state" / "state.pt", {**state, **changed})
-    assert "is damaged: " in told(lambda: load_state(Run(old).state))
+    assert " the run anew." in told(lambda: load_state(Run(old).state, Run(old).config))
 
 
 def test_a_state_of_another_config_is_refused(tmp_path: Path, old: Path) -> None:

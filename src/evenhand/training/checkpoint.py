@@ -204,6 +204,8 @@ def _check_state(state: dict[str, Any]) -> None:
     epoch, history, best = state["epoch"], state["history"], state["best"]
     if type(epoch) is not int or epoch < 1:
         raise ValueError(f"its epoch is {epoch!r}")
+    if not isinstance(state.get("config", {}), dict):
+        raise ValueError("its config is none")
     check_history(history)
     if len(history) != epoch:
         raise ValueError(f"it is of epoch {epoch}, but its history has {len(history)}")
@@ -216,8 +218,16 @@ def _refuse_other(path: Path, state: dict[str, Any], config: Config) -> None:
     if state["epoch"] > config.epochs:
         seen = f"it is of epoch {state['epoch']}, but the config asks for {config.epochs}"
         raise EvenhandError(f"The state in {path} does not fit its config: {seen}; start the run anew.")
-    now = what_state_fixes(config)
-    for name, value in state.get("config", {}).items():  # runs of the first version kept none
-        if name in now and value != now[name]:
-            seen = f"{name} was {value!r} and is {now[name]!r}"
+    before, now = _flat(state.get("config", {})), _flat(what_state_fixes(config))  # the first version kept none
+    for name in before.keys() & now.keys():  # a setting that came later means what was done before
+        if before[name] != now[name]:
+            seen = reason(ValueError(f"{name} was {before[name]} and is {now[name]}"))
             raise EvenhandError(f"The state in {path} does not fit its config: {seen}; start the run anew.")
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return settings by dotted name, each as text: what a file holds may be anything."""
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": repr(value)}
+    return flat
