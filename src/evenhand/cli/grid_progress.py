@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from evenhand.cli.output import echo, remark
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, describe, time_left
@@ -53,7 +53,7 @@ class ShownGrid(GridProgress):
         left = len(self.jobs) - done
         if self.lines and left:
             kept = f"; {done} finished already" if done else ""
-            typer.echo(f"{left} run{'s' * (left != 1)} to do, up to {self.workers} at a time{kept}", err=True)
+            echo(f"{left} run{'s' * (left != 1)} to do, up to {self.workers} at a time{kept}", err=True)
 
     def started(self, job: Job) -> None:
         """Move the bar."""
@@ -103,7 +103,7 @@ class ShownGrid(GridProgress):
     def _say(self, what: str) -> None:
         if self.lines:
             over = self.count(Status.DONE, Status.FAILED)
-            typer.echo(f"run {over}/{len(self.jobs)}  {what}{_left(self.seconds_left)}", err=True)
+            echo(f"run {over}/{len(self.jobs)}  {what}{_left(self.seconds_left)}", err=True)
             self.said = time.monotonic()
 
 
@@ -148,7 +148,7 @@ def watching_grid(jobs: Sequence[Job], *, workers: int | None = None, quiet: boo
             yield shown
     except KeyboardInterrupt:
         done = f"{shown.count(Status.DONE)} of {len(jobs)} runs are done"
-        typer.echo(f"evenhand: stopped; {done}, and the same command continues", err=True)
+        remark(f"stopped; {done}, and the same command continues")
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
         for number, handler in before.items():
@@ -158,10 +158,10 @@ def watching_grid(jobs: Sequence[Job], *, workers: int | None = None, quiet: boo
 def show_failures(failures: Sequence[Failure]) -> None:
     """Print why runs failed, on stderr."""
     for failure in failures:
-        typer.echo(f"evenhand: {failure.job.folder.name} failed: {failure.reason}", err=True)
+        remark(f"{failure.job.folder.name} failed: {failure.reason}")
     if failures:
         runs = "run" if len(failures) == 1 else "runs"
-        typer.echo(f"evenhand: {len(failures)} {runs} failed; the same command tries again", err=True)
+        remark(f"{len(failures)} {runs} failed; the same command tries again")
 
 
 def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
@@ -177,11 +177,11 @@ def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
     counts = [(sum(state.status is each for state in states), each.value) for each in Status]
     listed = ", ".join(f"{count} {name}" for count, name in counts if count)
     left = time_left(states, workers or default_workers(jobs))
-    typer.echo(f"{len(states)} runs: {listed}{_left(left)}")
+    echo(f"{len(states)} runs: {listed}{_left(left)}")
     for state in states:
         failure = read_failure(state.job) if state.status is Status.FAILED else None
         if failure is not None:
-            typer.echo(f"{state.job.folder.name} failed: {failure.reason}")
+            echo(f"{state.job.folder.name} failed: {failure.reason}")
 
 
 def show_others(jobs: Sequence[Job], folder: Path) -> None:
@@ -190,7 +190,7 @@ def show_others(jobs: Sequence[Job], folder: Path) -> None:
     others = [run for run in runs_in(folder) if run.path.name not in known]
     if others:
         runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
-        typer.echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
+        echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
 
 
 def _left(seconds: float | None) -> str:

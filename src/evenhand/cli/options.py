@@ -1,5 +1,8 @@
 """Options that several verbs take."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,8 +44,67 @@ EnsembleOfRuns = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Only errors.")]
 
 
-def start_flags(trained: str | None, weights: Path | None) -> dict[str, Any]:
-    """Return what `--train` and `--weights` mean for a config."""
-    if weights is None:
-        return {"start__train": trained}
-    return {"start__train": trained, "start__weights": str(weights), "start__load": "body"}
+RUN_OPTIONS: dict[str, tuple[Any, str]] = {
+    "source": (Source, "data__source"),
+    "imbalance": (ImbalanceSpec, "data__imbalance"),
+    "model": (ModelName, "model__name"),
+    "recipe": (Recipe, ""),
+    "config": (ConfigFile, ""),
+    "settings": (Settings, ""),
+    "epochs": (Epochs, "epochs"),
+    "data_root": (DataRoot, "data__root"),
+    "image_size": (ImageSize, "data__image_size"),
+    "flip": (Flip, "augmentation__flip"),
+    "pretrained": (Pretrained, "model__pretrained"),
+    "trained": (TrainedPart, "start__train"),
+    "weights": (Weights, "start__weights"),
+    "stem": (StemName, "model__stem"),
+    "class_order": (ClassOrder, "data__class_order"),
+    "drop_small": (DropSmall, "data__drop_small"),
+    "skip_bad": (SkipBad, "data__skip_bad"),
+    "allow_outside": (AllowOutside, "data__allow_outside"),
+}
+"""What a run can be told by every verb that trains: the option, and its name in a config, if it is a setting."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the options that all training verbs share were given."""
+
+    recipe: str | None
+    config: Path | None
+    settings: list[str]
+    flags: dict[str, Any]
+    """By dotted name with `__` for the dot; None: not given."""
+
+    def given(self) -> list[str]:
+        """Return the names of what was given."""
+        named = {"recipe": self.recipe, "config": self.config, "settings": self.settings or None, **self.flags}
+        return [name for name, value in named.items() if value is not None]
+
+
+def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options of `RUN_OPTIONS`, before its own; it gets what was given as `options`."""
+    own = [each for name, each in inspect.signature(verb).parameters.items() if name != "options"]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, (kind, _) in RUN_OPTIONS.items()
+    ]
+
+    def call(**given: Any) -> None:
+        values = {name: given.pop(name) for name in RUN_OPTIONS}
+        flags = {key: _plain(values[name]) for name, (_, key) in RUN_OPTIONS.items() if key}
+        if flags["start__weights"] is not None:
+            flags["start__load"] = "body"
+        options = RunOptions(values["recipe"], values["config"], values["settings"] or [], flags)
+        verb(**given, options=options)
+
+    call.__name__, call.__doc__, call.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    parameters = [*shared, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Status
-from evenhand.cli.output import remark
+from evenhand.cli.output import echo, remark
 
 if TYPE_CHECKING:
     from evenhand.experiments.grid.jobs import Failure, Job
@@ -97,8 +97,8 @@ def _list_studies() -> None:
 
     width = max(map(len, STUDIES))
     for study in STUDIES.values():
-        typer.echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs})")
-    typer.echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
+        echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs})")
+    echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
 
 
 def _show(result: "Reproduction") -> None:
@@ -127,4 +127,4 @@ def _show(result: "Reproduction") -> None:
 
 def _echo(lines: Sequence[str]) -> None:
     for line in lines:
-        typer.echo(line)
+        echo(line)

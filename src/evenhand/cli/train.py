@@ -7,60 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from evenhand.cli.options import (
-    AllowOutside,
-    ClassOrder,
-    ConfigFile,
-    DataRoot,
-    DropSmall,
-    Epochs,
-    Flip,
-    ImageSize,
-    ImbalanceSpec,
-    ModelName,
-    Pretrained,
-    Quiet,
-    Recipe,
-    Settings,
-    SkipBad,
-    Source,
-    StemName,
-    TrainedPart,
-    Weights,
-    start_flags,
-)
+from evenhand.cli.options import Quiet, RunOptions, with_run_options
 from evenhand.cli.output import begin, remark
 
 
+@with_run_options
 def train(
-    source: Source = None,
+    options: RunOptions,
     objective: Annotated[
         str | None,
         typer.Option(
             help="A loss and parts joined by +: cce, balanced-softmax+cce:share=0.3; see evenhand objectives."
         ),
     ] = None,
-    imbalance: ImbalanceSpec = None,
-    model: ModelName = None,
-    recipe: Recipe = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    epochs: Epochs = None,
     seed: Annotated[
         int | None, typer.Option(help="Of subset, validation, initial weights, order, augmentation.")
     ] = None,
     select: Annotated[str | None, typer.Option(help="best (on validation) or last (train on everything).")] = None,
-    data_root: DataRoot = None,
-    image_size: ImageSize = None,
-    flip: Flip = None,
-    pretrained: Pretrained = None,
-    trained: TrainedPart = None,
-    weights: Weights = None,
-    stem: StemName = None,
-    class_order: ClassOrder = None,
-    drop_small: DropSmall = None,
-    skip_bad: SkipBad = None,
-    allow_outside: AllowOutside = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     devices: Annotated[str | None, typer.Option(help="How many devices.")] = None,
     nodes: Annotated[int | None, typer.Option(help="How many machines.")] = None,
@@ -82,23 +45,10 @@ def train(
     from evenhand.training.defaults import make_run_config
 
     flags: dict[str, Any] = {
-        "data__source": source,
-        "data__root": None if data_root is None else str(data_root),
-        "data__imbalance": imbalance,
-        "data__image_size": image_size,
-        "data__class_order": class_order,
-        "data__drop_small": drop_small,
-        "data__skip_bad": skip_bad,
-        "data__allow_outside": allow_outside,
+        **options.flags,
         "objective": objective,
-        "model__name": model,
-        "model__stem": stem,
-        "model__pretrained": pretrained,
-        **start_flags(trained, weights),
-        "epochs": epochs,
         "seed": seed,
         "select": select,
-        "augmentation__flip": flip,
         "track_test": track_test,
         "compute__precision": precision,
         "compute__devices": devices,
@@ -107,20 +57,21 @@ def train(
         "compute__sync_batchnorm": sync_batchnorm,
         "compute__tensorboard": tensorboard,
     }
-    if resume is not None and (any(given is not None for given in (recipe, config, settings, out, *flags.values()))):
+    others = [name for name in options.given() if name != "epochs"]
+    others += [name for name, value in flags.items() if value is not None and name not in options.flags]
+    if resume is not None and (others or flags["epochs"] is not None or out is not None):
         raise EvenhandError(
             f"--resume takes everything from {resume}; give no source and no other option but --quiet and --json."
         )
     told = ""
     if first is None and stage is None:
-        wanted, told = make_run_config(recipe, config, settings or (), **flags)
+        wanted, told = make_run_config(options.recipe, options.config, options.settings, **flags)
     else:
-        given = (resume, recipe, config, settings, *(value for name, value in flags.items() if name != "epochs"))
-        if first is None or stage is None or any(value is not None for value in given):
+        if first is None or stage is None or resume is not None or others:
             raise EvenhandError("A second stage is --from RUN --stage crt or lws; it takes all but --epochs from RUN.")
         from evenhand.training.start import second_stage
 
-        wanted = second_stage(first, stage, epochs=epochs)
+        wanted = second_stage(first, stage, epochs=flags["epochs"])
     if not (quiet or as_json):
         what = f"training {wanted.objective} on {wanted.data.source}{': ' * bool(told)}{told}"
         begin(what if resume is None else f"continuing {resume}")
