@@ -1,12 +1,16 @@
 """Intervals over test images and over groups of them: against a bootstrap written here, and how often they hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from evenhand.metrics.images import paired_image_error
-from evenhand.metrics.intervals import mean_recall_interval
+from evenhand.metrics.intervals import class_recall_intervals, mean_recall_interval
+
+from .cases import predictions_of
 
 Labels = NDArray[np.int64]
 Names = NDArray[np.str_]
@@ -144,3 +148,18 @@ def test_what_seeds_differ_by_is_no_image_effect() -> None:
     same = paired_image_error(np.tile(rng.random(200) < 0.8, (10, 1)), base, targets)
     assert same.shared == same.error
     assert paired_image_error(base, base, targets, classes=[9]) is None
+
+
+def test_intervals_of_classes_are_wilson_s_or_by_group() -> None:
+    rng = np.random.default_rng(0)
+    right, targets, groups, _ = scenes(rng, 3, 12, 0.7)
+    alone = predictions_of(np.eye(3)[np.where(right, targets, (targets + 1) % 3)], targets)
+    low, high = class_recall_intervals([alone, alone])
+    for k in range(3):
+        own = right[targets == k]
+        wilson = binomtest(int(own.sum()), len(own)).proportion_ci(method="wilson")
+        assert (low[k], high[k]) == pytest.approx((wilson.low, wilson.high))
+    by_group = class_recall_intervals([replace(alone, groups=groups)])
+    assert (by_group[1] - by_group[0] > 1.3 * (high - low)).all()
+    lone = np.where(targets == 2, "one scene", groups)
+    assert np.isnan(class_recall_intervals([replace(alone, groups=lone)])[0]).tolist() == [False, False, True]

@@ -24,8 +24,8 @@ class ImageError:
 
 
 def paired_image_error(
-    ours: NDArray[np.bool_],
-    baseline: NDArray[np.bool_],
+    ours: NDArray[np.bool_] | NDArray[np.float64],
+    baseline: NDArray[np.bool_] | NDArray[np.float64],
     targets: NDArray[np.int64],
     *,
     groups: NDArray[np.str_] | None = None,
@@ -39,7 +39,7 @@ def paired_image_error(
     has left in each image: what seeds differ by within units. Without it, it is what all seeds share.
 
     Args:
-        ours: (n, N), whether each image was classified rightly, for each seed.
+        ours: (n, N), whether each image was classified rightly, for each seed, or by which share of some.
         baseline: (n, N), of what it is compared with: the same seeds and images.
         targets: (N,).
         groups: (N,), names of what belongs together; None: every image stands for itself.

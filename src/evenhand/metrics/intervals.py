@@ -1,12 +1,13 @@
 """Intervals: how far a measured share can be from the true one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
+from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.sampling import find_units, sampling_variance
 
 
@@ -33,7 +34,7 @@ def wilson_interval(
 
 
 def mean_recall_interval(
-    right: NDArray[np.bool_],
+    right: NDArray[np.bool_] | NDArray[np.float64],
     targets: NDArray[np.int64],
     classes: Iterable[int] | None = None,
     *,
@@ -51,7 +52,7 @@ def mean_recall_interval(
     ends where groups are many.
 
     Args:
-        right: (N,), whether each image was classified rightly.
+        right: (N,), whether each image was classified rightly, or by which share of seeds.
         targets: (N,).
         classes: the classes to average over; None: all, for balanced accuracy. Those that do not occur are left out.
         groups: (N,), names of what belongs together; None: every image stands for itself.
@@ -85,6 +86,40 @@ def mean_recall_interval(
         quantile = float(stdtrit(units.freedom, (1 + confidence) / 2))
     low, high = _score_interval(mean, share * (1 - share) / variance, quantile)
     return float(low), float(high)
+
+
+def class_recall_intervals(seeds: Sequence[Predictions]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the intervals of the recall of each class over test images, or over groups of them where there are any.
+
+    Args:
+        seeds: predictions of one objective, one for each seed; recalls are means over seeds. As seeds are tested on the
+            same images, the intervals are as wide as for one.
+
+    Returns:
+        Lower and upper ends, (K,), NaN for a class without test images, and for one tested on a single group.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.intervals import class_recall_intervals
+        >>> from evenhand.metrics.predictions import Predictions
+        >>> targets, ids = np.repeat([0, 1], 20), np.arange(40).astype(str)
+        >>> found = Predictions(np.eye(2, dtype=np.float32)[targets], targets, ids, ("a", "b"), np.array([9, 9]))
+        >>> class_recall_intervals([found])[0].round(2)
+        array([0.84, 0.84])
+    """
+    first = seeds[0]
+    low, high = np.full(first.num_classes, np.nan), np.full(first.num_classes, np.nan)
+    if first.groups is None or not all(np.array_equal(each.ids, first.ids) for each in seeds):
+        targets, right = (np.concatenate(own) for own in ([e.targets for e in seeds], [e.right() for e in seeds]))
+        tested = np.bincount(targets, minlength=first.num_classes)
+        share = np.bincount(targets, right, minlength=first.num_classes) / np.maximum(tested, 1)
+        ends = wilson_interval(share, np.maximum(tested / len(seeds), 1))
+        return np.where(tested, ends[0], np.nan), np.where(tested, ends[1], np.nan)
+    shares = np.mean([each.right() for each in seeds], axis=0)
+    for k in np.unique(first.targets):
+        found = mean_recall_interval(shares, first.targets, [k], groups=first.groups)
+        low[k], high[k] = (np.nan, np.nan) if found is None else found
+    return low, high
 
 
 def _score_interval(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from evenhand.experiments.comparison.verdict import METRICS, in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
-from evenhand.metrics.intervals import wilson_interval
+from evenhand.metrics.intervals import class_recall_intervals
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
 from evenhand.report.figures.style import MOST_NAMED
@@ -120,6 +120,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
     groups, support = shot_groups(first.train_counts), _support(first)
     confusions = {name: joint_confusion(seeds) for name, seeds in runs.items()}
     recalls = {name: class_recall(each) for name, each in confusions.items()}
+    ends = {name: class_recall_intervals(seeds) for name, seeds in runs.items()}
     others = [] if baseline is None else [name for name in runs if name != baseline]
     shown: list[tuple[str, Sequence[str], Mapping[str, NDArray[np.float64]]]] = [
         ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
@@ -138,7 +139,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         row = [TableCell(name, value=name), *([TableCell(str(rank), value=rank)] if ranked else [])]
         row += [TableCell(group, value=("few", "medium", "many").index(group), kind=group)]
         row += [TableCell(f"{count:,}", value=count), TableCell(f"{tested:,}", value=tested)]
-        row += [_recall(recalls[each][k], tested) for each in runs]
+        row += [_recall(recalls[each][k], ends[each][0][k], ends[each][1][k]) for each in runs]
         row += [_difference(recalls[each][k] - recalls[str(baseline)][k]) for each in others]
         row += [_percent(values[each][k]) for _, names, values in shown for each in names]
         rows.append(row)
@@ -198,10 +199,8 @@ def _support(predictions: Predictions) -> NDArray[np.int64]:
     return np.bincount(predictions.targets, minlength=predictions.num_classes)
 
 
-def _recall(share: float, tested: int) -> TableCell:
-    # Seeds are tested on the same images, so the interval is as wide as for one.
-    ends = None if not tested else [float(end) for end in wilson_interval(share, tested)]
-    return _percent(share, _interval(ends))
+def _recall(share: float, low: float, high: float) -> TableCell:
+    return _percent(share, _interval(None if np.isnan(low) else [float(low), float(high)]))
 
 
 def _difference(share: float) -> TableCell:

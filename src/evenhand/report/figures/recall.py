@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from evenhand.metrics.classification import class_recall
-from evenhand.metrics.intervals import wilson_interval
+from evenhand.metrics.intervals import class_recall_intervals, mean_recall_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.report.figures.page_figure import PageFigure, Shown, by_class
 from evenhand.report.figures.style import (
@@ -25,7 +25,7 @@ from evenhand.report.figures.style import (
     round_ticks,
     widest,
 )
-from evenhand.report.figures.tables import Runs, first_of, joint_confusion
+from evenhand.report.figures.tables import Runs, correct_by_image, first_of, joint_confusion
 from evenhand.report.material import Material
 
 # Very many classes are pooled into so many groups of similar counts.
@@ -68,7 +68,7 @@ def _rows_of_recall(runs: Runs, first: Predictions) -> Figure:
     for position, seeds in enumerate(runs.values()):
         support = np.array([(first.targets == k).sum() for k in order])
         recall = class_recall(joint_confusion(seeds))[order]
-        low, high = wilson_interval(np.nan_to_num(recall), np.maximum(support, 1))
+        low, high = (ends[order] for ends in class_recall_intervals(seeds))
         there = support > 0  # a class without a test image has a row, empty
         rows = np.arange(len(order)) + _dodge(position, len(runs)) * 0.7
         style = marker_style(position)
@@ -91,8 +91,7 @@ def _pools_of_recall(runs: Runs, first: Predictions) -> Figure:
         hits, support = confusion.diagonal(), confusion.sum(axis=1)
         there = np.array([support[pool].sum() > 0 for pool in pools])
         recall = np.array([hits[pool].sum() / max(support[pool].sum(), 1) for pool in pools])
-        trials = np.array([max(support[pool].sum() / len(seeds), 1) for pool in pools])
-        low, high = wilson_interval(recall, trials)
+        low, high = _pooled_intervals(seeds, pools)
         places = np.maximum(counts, 0.5) * 1.05 ** (_dodge(position, len(runs)) * len(runs))
         axes.plot(places[there], 100 * recall[there], color=style["color"], linewidth=0.8, alpha=0.6)
         axes.vlines(places[there], 100 * low[there], 100 * high[there], color=style["color"], linewidth=1.2, alpha=0.6)
@@ -106,6 +105,23 @@ def _pools_of_recall(runs: Runs, first: Predictions) -> Figure:
     axes.set_ylabel("recall (%), with 95% interval", fontsize=9)
     clear_frame(axes)
     return figure
+
+
+def _pooled_intervals(
+    seeds: Sequence[Predictions], pools: Sequence[NDArray[np.intp]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the intervals of the recall of pooled classes, NaN where there is none."""
+    _, targets, shares = correct_by_image(seeds)
+    first = seeds[0]
+    groups = None if first.groups is None else first.groups[np.argsort(first.ids)]
+    found: list[tuple[float, float]] = []
+    for pool in pools:
+        own = np.isin(targets, pool)
+        together = np.zeros(int(own.sum()), np.int64)
+        ends = mean_recall_interval(shares[own], together, groups=None if groups is None else groups[own])
+        found.append((np.nan, np.nan) if ends is None else ends)
+    low, high = np.array(found).T
+    return low, high
 
 
 def _pools(counts: NDArray[np.int64]) -> list[NDArray[np.intp]]:

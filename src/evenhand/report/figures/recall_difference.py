@@ -6,9 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import class_recall
+from evenhand.metrics.images import paired_image_error
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
 from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
@@ -50,7 +52,8 @@ def recall_difference(
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.metrics.predictions import Predictions
+        >>> from evenhand.metrics.images import paired_image_error
+    from evenhand.metrics.predictions import Predictions
         >>> from evenhand.report.figures import recall_difference
         >>> names, ids, counts = ("cat", "dog"), np.array(["a", "b"]), np.array([900, 15])
         >>> right = Predictions(np.eye(2, dtype=np.float32), np.array([0, 1]), ids, names, counts)
@@ -137,6 +140,8 @@ def _paired_interval(
     if not np.array_equal(ids, other_ids):
         raise EvenhandError("The two objectives were not tested on the same images, so they cannot be paired.")
     num_classes = ours[0].num_classes
+    if ours[0].groups is not None:
+        return _by_group(mine, theirs, targets, ours[0].groups[np.argsort(ours[0].ids)], num_classes)
     images = np.bincount(targets, minlength=num_classes)
     gained, lost = (
         (np.bincount(targets, np.maximum(sign * (mine - theirs), 0), minlength=num_classes) + 1) / (images + 2)
@@ -145,6 +150,23 @@ def _paired_interval(
     half = _Z * np.sqrt(np.maximum(gained + lost - (gained - lost) ** 2, 0) / (images + 2))
     low, high = np.clip(gained - lost - half, -1, 1), np.clip(gained - lost + half, -1, 1)
     low[images == 0] = high[images == 0] = np.nan
+    return low, high
+
+
+def _by_group(
+    mine: NDArray[np.float64],
+    theirs: NDArray[np.float64],
+    targets: NDArray[np.int64],
+    groups: NDArray[np.str_],
+    num_classes: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the same over groups of images; NaN for a class tested on one group too."""
+    low, high = np.full(num_classes, np.nan), np.full(num_classes, np.nan)
+    for k in np.unique(targets):
+        found = paired_image_error(mine[None], theirs[None], targets, groups=groups, classes=[int(k)])
+        if found is not None:
+            half = float(stdtrit(found.freedom, 0.975)) * found.error
+            low[k], high[k] = max(found.mean - half, -1.0), min(found.mean + half, 1.0)
     return low, high
 
 
