@@ -62,7 +62,7 @@ def test_a_dry_run_says_what_and_how_long_and_touches_nothing(run, tmp_path: Pat
     code, out, _ = run("table-fashion", "--dry-run", "--epochs", "2", "--jobs", "2")
     assert code == 0
     assert out.count("_seed") == 60
-    assert "48 runs, 0 of them done; 616,152 images to train on (all epochs) and 480,000 to test on" in out
+    assert "60 runs, 0 of them done; 770,190 images to train on (all epochs) and 600,000 to test on" in out
     assert "images/s with resnet8 at 28x28, batch 64" in out
     assert "on this machine with 2 runs at a time" in out
     assert "2 epochs (protocol small: 10, the paper: 200)" in out
