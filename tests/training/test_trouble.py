@@ -175,7 +175,7 @@ def test_disk_that_fills_while_a_file_is_written(
 
 def test_impossible_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "Cannot write" in sentence(lambda: train_run(tiny(), tmp_path / "file" / "run"))
+    assert "Not a directory" in sentence(lambda: train_run(tiny(), tmp_path / "file" / "run"))
     assert "Cannot look into" in sentence(lambda: train_run(tiny(), tmp_path / ("long" * 100)))
 
 
