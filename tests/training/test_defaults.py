@@ -104,3 +104,10 @@ def test_choosing_does_not_load_torch(photos):
         f"assert choose_recipe({str(photos)!r}).recipe == 'photos'; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_to_start_from_does_not_change_the_recipe(photos):
+    config, _ = make_run_config(
+        data__source=str(photos), settings=["start.weights=somewhere", "start.load=body"], start__train="all"
+    )
+    assert (config.model.name, config.start.weights, config.start.train) == ("lite0", "somewhere", "all")

@@ -18,7 +18,7 @@ Pretrained = Annotated[bool | None, typer.Option("--pretrained", help="Start fro
 TrainedPart = Annotated[
     str | None, typer.Option("--train", help="head (the last layer, on features of a frozen network) or all.")
 ]
-Weights = Annotated[Path | None, typer.Option(help="A file of weights of the network, to start from.")]
+Weights = Annotated[Path | None, typer.Option(help="A run, or a file of weights of the network, to start from.")]
 Flip = Annotated[bool | None, typer.Option("--flip/--no-flip", help="Mirror training images.")]
 StemName = Annotated[str | None, typer.Option(help="small or imagenet; by the image size if not given.")]
 ClassOrder = Annotated[str | None, typer.Option(help="Which classes keep most under an imbalance.")]
@@ -95,7 +95,8 @@ def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
         values = {name: given.pop(name) for name in RUN_OPTIONS}
         flags = {key: _plain(values[name]) for name, (_, key) in RUN_OPTIONS.items() if key}
         if flags["start__weights"] is not None:
-            flags["start__load"] = "body"
+            # A run knows its classes; a file of others does not.
+            flags["start__load"] = "all" if Path(flags["start__weights"]).is_dir() else "body"
         options = RunOptions(values["recipe"], values["config"], values["settings"] or [], flags)
         verb(**given, options=options)
 

@@ -141,7 +141,7 @@ def make_run_config(
     """Put a config together as `make_config` does, with the recipe that suits the source where none is named.
 
     Args:
-        recipe: None: chosen by :func:`choose_recipe`, unless a file or the settings speak of the network themselves.
+        recipe: None: chosen by :func:`choose_recipe`, unless a file or the settings speak of the network.
         config: a YAML file over the recipe.
         settings: texts such as `optimizer.lr=0.05`.
         flags: values by dotted name with `__` for the dot; None: not given.
@@ -157,7 +157,7 @@ def make_run_config(
     """
     settings, given = list(settings), {key: value for key, value in flags.items() if value is not None}
     choice = Choice(recipe or "small")
-    if recipe is None and config is None and not any(each.startswith(("model.", "start.")) for each in settings):
+    if recipe is None and config is None and not any(each.startswith("model.") for each in settings):
         choice = choose_recipe(
             given.get("data__source"),
             model=given.get("model__name"),
