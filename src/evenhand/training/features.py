@@ -34,7 +34,7 @@ from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training.feature_cache import FORMAT, FeatureStore
 
-BATCH_SIZE = 8
+BATCH_SIZE = 6
 """On a CPU more images at once are slower: what lies between two layers no longer fits its caches."""
 BATCH_SIZE_CUDA = 64
 SAVE_EVERY = 10.0
