@@ -196,7 +196,7 @@ BALANCED, FEW = "balanced_accuracy", "few"
         ),
         (
             [claim("cce", BALANCED, -1), claim("cot", BALANCED, 5, sure=False)],
-            "No winner yet: with 5 seeds nothing is shown to be better than ce; stay with ce, or add seeds.",
+            "No winner yet: with 5 seeds nothing is shown to be better than ce; stay with ce.",
         ),
         (
             [claim("cce", BALANCED, 9, seeds=1)],

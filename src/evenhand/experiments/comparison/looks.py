@@ -132,7 +132,10 @@ def looks_note(looks: Sequence[Look], planned: Sequence[int]) -> str:
     spent = [look for look in looks if not look.exploratory]
     made = ", ".join(f"{look.seeds} seeds ({look.level:.2%})" for look in spent)
     if len(planned) == 1:
-        return f"Looked at once, with {made}. Whatever is added to it later is exploratory."
+        return (
+            f"Looked at once, with {made}. Whatever is added to it later is exploratory; without --seeds, seeds are "
+            "added until it is decided."
+        )
     text = f"Looked at with {made} of the 5%; what was decided at one of them stays."
     coming = [str(seeds) for seeds in planned if all(look.seeds < seeds for look in spent)]
     if coming and worth_more_seeds(settled(spent[-1].differences, spent[:-1])):

@@ -188,7 +188,7 @@ def conclusion(differences: Sequence[Difference], baseline: str) -> str:
         >>> from evenhand.experiments.comparison.verdict import conclusion
         >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80]}
         >>> conclusion(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
-        'No winner yet: with 3 seeds nothing is shown to be better than ce; stay with ce, or add seeds.'
+        'No winner yet: with 3 seeds nothing is shown to be better than ce; stay with ce.'
     """
     if not differences:
         return f"No winner: there is nothing to compare {baseline} with."
@@ -215,7 +215,7 @@ def conclusion(differences: Sequence[Difference], baseline: str) -> str:
         return f"Use {baseline}: {', and '.join(parts)}."
     return (
         f"No winner yet: with {primary[0].seeds} seeds nothing is shown to be better than {baseline}; stay with "
-        f"{baseline}, or add seeds."
+        f"{baseline}."
     )
 
 
