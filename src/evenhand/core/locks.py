@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 
 LOCK = ".lock"
 """In the folder of a run while a process works on it; one that a killed process left behind is free."""
@@ -51,8 +51,7 @@ def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
     except Timeout:
         return None
     except (OSError, NotImplementedError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise EvenhandError(f"Cannot lock {path}: {said}; choose another folder.") from error
+        raise EvenhandError(f"Cannot lock {path}: {reason(error)}; choose another folder.") from error
     return lock
 
 
@@ -95,9 +94,13 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
         []
     """
     path = Path(folder)
-    made = [each for each in path.parents if not each.exists()]
+    try:
+        made = [each for each in path.parents if not each.exists()]
+        there = path.exists()
+    except (OSError, ValueError) as error:  # no folder can have such a name, or it may not be looked into
+        raise EvenhandError(f"Cannot look into {path}: {reason(error)}; choose another folder with --out.") from error
     path = _numbered(path) if number else path
-    if number or not path.exists():
+    if number or not there:
         made.insert(0, path)
     elif not path.is_dir():
         raise EvenhandError(f"{path} exists and is no empty folder; choose another with --out.")
