@@ -48,11 +48,20 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path) -> None:
     assert "4 runs: 4 done" in out
 
 
-def test_settings_are_picked_on_validation(run: Run) -> None:
-    code, out, err = run(*QUICK, "--objectives", "ce,cce:gamma=-1,cce:gamma=-3", "--seeds", "1", "--out", "tuned")
+def test_settings_are_tuned_only_when_asked(run: Run) -> None:
+    code, out, err = run(*QUICK, "--objectives", "ce,cce:gamma=-1,cce:gamma=-3", "--seeds", "1", "--out", "listed")
     assert code == 0, err
-    assert out.count("not picked") == 1
-    assert "picked among 2 settings of cce" in " ".join(out.split())
+    assert "not picked" not in out
+    assert "Which objective to try: docs/which-objective.md" in out
+    tuned = ("--objectives", "ce,ce+sampling", "--tune", "--seeds", "1", "--out", "tuned")
+    code, out, err = run(*QUICK, *tuned)
+    assert code == 0, err
+    assert "tuning on validation: 4 settings x 1 seed (3 of ce+sampling)" in err
+    assert out.count("not picked") == 2
+    assert "picked among 3 settings of ce+sampling" in " ".join(out.split())
+    code, out, err = run(*QUICK, *tuned, "--status")
+    assert code == 0, err
+    assert "4 runs: 4 done" in out
 
 
 def test_a_run_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) -> None:
@@ -100,6 +109,7 @@ def test_pictures_that_changed_are_refused_before_anything_runs(run: Run, tmp_pa
         (("digits", "--objectives", "ce,"), "Cannot read ''"),
         (("digits", "--seeds", "0"), "at least 1 seed, got --seeds 0"),
         (("digits", "--baseline", "focal", "--objectives", "ce,cce"), "The baseline 'focal' is not among"),
+        (("digits", "--tune", "--set", "select=last"), "--tune picks on validation, which select: last does without"),
         (("digits", "--model", "resnet9"), "There is no network 'resnet9'"),
         (("digits", "--jobs", "0"), "At least 1 run has to go on at a time"),
         (("digits", "--engine", "slurm"), "The engine is local or ray"),

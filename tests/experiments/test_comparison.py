@@ -275,8 +275,9 @@ def tuned(root: Path, **flags: Any) -> list[Path]:
 
 
 def test_settings_of_an_objective_compete_on_validation(tmp_path: Path) -> None:
-    comparison = compare_runs(tuned(tmp_path))
+    comparison = compare_runs(tuned(tmp_path), tune=True)
     assert comparison.objectives == ["ce", "cce:gamma=-1"]
+    assert [(row.family, row.tried) for row in comparison.rows] == [("ce", 1), *[("cce", 3)] * 3]
     assert {row.objective: row.picked for row in comparison.rows} == {
         "ce": True,
         "cce:gamma=-0.5": False,
@@ -295,36 +296,36 @@ def test_settings_of_an_objective_compete_on_validation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", GAMMAS)
 def test_picking_reads_no_test_number(tmp_path: Path, changed: str) -> None:
     runs = tuned(tmp_path)
-    before = compare_runs(runs)
+    before = compare_runs(runs, tune=True)
     for seed in (0, 1, 2):
         perfect = predict([1.0] * 4) if changed == "cce:gamma=-2" else predict([0.0] * 4)
         fabricate(tmp_path, changed, seed, perfect, validation=GAMMAS[changed] + 0.02 * seed)
-    after = compare_runs(runs)
+    after = compare_runs(runs, tune=True)
     assert after.objectives == before.objectives
     assert (after == before) == (changed != "cce:gamma=-1"), "what was not picked changes nothing at all"
 
 
 def test_test_results_that_are_not_read_need_not_be_there(tmp_path: Path) -> None:
     runs = tuned(tmp_path)
-    before = compare_runs(runs)
+    before = compare_runs(runs, tune=True)
     for run in runs:
         if "gamma=-1" not in run.name and run.name.startswith("cce"):
             (run / "predictions.npz").unlink()
-    assert compare_runs(runs) == before
+    assert compare_runs(runs, tune=True) == before
 
 
 def test_without_tuning_each_setting_is_an_objective(tmp_path: Path) -> None:
-    comparison = compare_runs(tuned(tmp_path), tune=False)
+    comparison = compare_runs(tuned(tmp_path))
     assert comparison.objectives == ["ce", *GAMMAS]
     assert all(row.picked for row in comparison.rows)
     assert len(comparison.differences) == 6
-    assert compare_runs(tuned(tmp_path), tune=False, baseline="cce:gamma=-2").baseline == "cce:gamma=-2"
+    assert compare_runs(tuned(tmp_path), baseline="cce:gamma=-2").baseline == "cce:gamma=-2"
 
 
 def test_the_baseline_may_be_tuned_too(tmp_path: Path) -> None:
     runs = tuned(tmp_path)
     for wanted in ("cce", "cce:gamma=-1", "cce:gamma=-2"):
-        comparison = compare_runs(runs, baseline=wanted)
+        comparison = compare_runs(runs, baseline=wanted, tune=True)
         assert comparison.baseline == "cce:gamma=-1"
         told = "The baseline is cce:gamma=-1, the picked setting, not cce:gamma=-2." in comparison.notes
         assert told == (wanted == "cce:gamma=-2")
@@ -333,13 +334,13 @@ def test_the_baseline_may_be_tuned_too(tmp_path: Path) -> None:
 def test_a_baseline_named_like_its_family_is_told_apart_from_the_picked_setting(tmp_path: Path) -> None:
     scores = {"ce": 0.7, "cce": 0.6, "cce:gamma=-2": 0.65}
     runs = [fabricate(tmp_path, name, seed, CE, validation=score) for name, score in scores.items() for seed in (0, 1)]
-    comparison = compare_runs(runs, baseline="cce")
+    comparison = compare_runs(runs, baseline="cce", tune=True)
     assert comparison.baseline == "cce:gamma=-2"
     assert "The baseline is cce:gamma=-2, the picked setting, not cce." in comparison.notes
 
 
 def test_an_objective_alone_is_picked_and_reported_once(tmp_path: Path) -> None:
-    comparison = compare_runs(tuned(tmp_path)[3:])
+    comparison = compare_runs(tuned(tmp_path)[3:], tune=True)
     assert (comparison.objectives, comparison.differences) == (["cce:gamma=-1"], [])
     assert comparison.verdicts == ["No winner: there is nothing to compare cce:gamma=-1 with."]
     write_comparison(comparison, tmp_path / "out")
@@ -349,9 +350,9 @@ def test_an_objective_alone_is_picked_and_reported_once(tmp_path: Path) -> None:
 def test_runs_without_validation_cannot_be_tuned(tmp_path: Path) -> None:
     runs = [fabricate(tmp_path, name, 0, CE, validation=None, select="last") for name in ("ce", *GAMMAS)]
     with pytest.raises(EvenhandError, match=r"Cannot pick among cce:gamma=-0\.5, cce:gamma=-1, cce:gamma=-2"):
-        compare_runs(runs)
-    assert compare_runs(runs, tune=False).rows[0].val_balanced_accuracy is None
-    assert compare_runs(runs[:2]).objectives == ["ce", "cce:gamma=-0.5"]
+        compare_runs(runs, tune=True)
+    assert compare_runs(runs).rows[0].val_balanced_accuracy is None
+    assert compare_runs(runs[:2], tune=True).objectives == ["ce", "cce:gamma=-0.5"]
 
 
 # Files and text.
@@ -360,7 +361,7 @@ def test_runs_without_validation_cannot_be_tuned(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
     root = tmp_path_factory.mktemp("grid")
-    comparison = compare_runs(tuned(root))
+    comparison = compare_runs(tuned(root), tune=True)
     assert [path.name for path in write_comparison(comparison, root)] == [
         "comparison.json",
         "comparison.csv",
@@ -458,7 +459,7 @@ def test_many_classes_and_many_objectives_stay_readable(tmp_path: Path) -> None:
     few = compare_runs(runs[:4])
     assert "... 40 more" in few.table()
     assert few.markdown().partition("## Classes")[2].count("\n| class ") == 61
-    many = compare_runs(runs, tune=False)
+    many = compare_runs(runs)
     assert "class 7  " not in many.table()
     assert max(map(len, many.table().splitlines())) <= 104
 

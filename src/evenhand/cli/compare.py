@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evenhand.cli.options import Engine, Jobs, Quiet, RayAddress, RunOptions, Status, with_run_options
-from evenhand.cli.output import begin, echo, echo_json, remark
+from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 def compare(
     options: RunOptions,
     objectives: Annotated[
-        str, typer.Option(help="Joined by commas; several settings of one are tuned on validation.")
+        str,
+        typer.Option(help="Joined by commas; all of them stand in the table. `evenhand objectives` lists the parts."),
     ] = "ce,focal,cot,cce",
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Try a few settings of each, pick on validation, test what was picked once.")
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Runs of each objective for one look; without it, looks at 3, 5, 8 and 12 seeds.")
     ] = None,
@@ -39,7 +43,8 @@ def compare(
     """Train with several objectives and seeds, and say which is better, by how much, and how sure that is.
 
     Seeds are added until everything is decided: it looks with 3, 5, 8 and 12 of them, and all looks together make at
-    most 5% false claims. Finished runs are kept: the same command continues after an interruption.
+    most 5% false claims. Finished runs are kept: the same command continues after an interruption. Which objectives
+    are worth a try: docs/which-objective.md.
     """
     if not (quiet or as_json or status):
         begin(f"comparing {objectives} on {options.flags['data__source'] or 'the source of the config'}")
@@ -58,6 +63,7 @@ def compare(
         most_seeds=most_seeds,
         margin=margin,
         baseline=baseline,
+        tune=tune,
     )
     if status:
         grid = plan.next_jobs()
@@ -66,11 +72,12 @@ def compare(
         return
     command = shlex.join(["evenhand", *sys.argv[1:]])
     silent = quiet or as_json
-    failures: list[Failure] = []  # of the last look
+    failures: list[Failure] = []
 
     def run(look: "Sequence[Job]") -> "list[Failure]":
-        failures[:] = run_grid(look, workers=jobs, engine=engine, address=ray_address, command=command, quiet=silent)
-        return failures
+        failed = run_grid(look, workers=jobs, engine=engine, address=ray_address, command=command, quiet=silent)
+        failures[:] = [*(each for each in failures if each.job not in look), *failed]
+        return failed
 
     if why and not silent:
         remark(f"comparing on {base.data.source}: {why}")
@@ -84,7 +91,7 @@ def compare(
         echo_json(comparison.to_json(plan.folder))
     elif not quiet:
         echo(comparison.table().rstrip())
-        echo(f"\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
+        echo(f"\n{GUIDE}\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
     show_failures(failures)
     if failures:
         raise typer.Exit(1)

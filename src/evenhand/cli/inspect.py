@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evenhand.cli.output import COLOURS, begin, cell, echo, echo_json, ends_of
+from evenhand.cli.output import COLOURS, GUIDE, begin, cell, echo, echo_json, ends_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -95,6 +95,9 @@ def show(result: "Audit") -> None:
             console.print(cell(title, "bold"))
             for line in lines:
                 console.print(cell(f"  {line}", style), soft_wrap=True)
+    if result.resembles != "none":
+        console.print()
+        console.print(cell(GUIDE), soft_wrap=True)
 
 
 def _class_table(result: "Audit") -> "RenderableType":

@@ -28,3 +28,6 @@ def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print every
             console.print(cell(f"  {part.name:<16} {part.help}"), soft_wrap=True)
             for name, text in part.settings.items():
                 console.print(cell(f"  {'':<16} {part.name}:{name}=  {text}"), style="dim", soft_wrap=True)
+            if part.tried:
+                tried = f"compare --tune tries it as it is, and {', '.join(part.tried)}"
+                console.print(cell(f"  {'':<16} {tried}"), style="dim", soft_wrap=True)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MOST_LISTED, ENDS = 40, 12
 COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 
+GUIDE = "Which objective to try: docs/which-objective.md; `evenhand objectives` lists the parts."
+"""A line for those who have rare classes."""
+
 _Row = TypeVar("_Row")
 
 

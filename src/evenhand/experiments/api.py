@@ -8,6 +8,8 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
 from evenhand.core.text import slug
+from evenhand.data.sources import load_source
+from evenhand.data.splits import drop_small_classes
 from evenhand.experiments.comparison.comparison import Comparison, write_comparison
 from evenhand.experiments.comparison.judging import MARGIN
 from evenhand.experiments.comparison.sequence import MOST_SEEDS, Plan, compare_in_looks
@@ -17,7 +19,7 @@ from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.experiments.grid.unchanged import refuse_changed_source
 from evenhand.runs.config import Config
 from evenhand.training.defaults import make_run_config
-from evenhand.training.objectives import canonical_objective
+from evenhand.training.objectives import canonical_objective, settings_to_try
 from evenhand.training.setup import warm_features
 
 OBJECTIVES = ("ce", "focal", "cot", "cce")
@@ -44,6 +46,7 @@ def compare(
     recipe: str | None = None,
     config: str | Path | Config | None = None,
     settings: Iterable[str] = (),
+    tune: bool = False,
     jobs: int | None = None,
     engine: str = "local",
     ray_address: str | None = None,
@@ -56,7 +59,7 @@ def compare(
 
     Args:
         source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
-        objectives: at least two; several settings of one are tuned on validation.
+        objectives: at least two, which all stand in the table; `evenhand objectives` lists what they are made of.
         seeds: runs of each objective, for one look; None: looks at 3, 5, 8 and 12, until everything is decided.
         most_seeds: without `seeds`: stop at so many, decided or not.
         margin: in points: differences that are smaller do not matter.
@@ -72,6 +75,8 @@ def compare(
         recipe: `small`, `photos`, `paper` or `road-marking`; what suits the images if not given.
         config: a YAML file over the recipe, or a whole config instead of everything above.
         settings: any others, such as `["optimizer.lr=0.05"]`.
+        tune: try the few settings that each part declares (:func:`~evenhand.training.objectives.settings_to_try`), pick
+            on validation at the first look, and test only what was picked; parts given with settings stay as given.
         jobs: runs at a time; one a processor or GPU if not given.
         engine: `local` or `ray`.
         ray_address: of a Ray cluster.
@@ -99,7 +104,7 @@ def compare(
     }
     base = config if isinstance(config, Config) else make_run_config(recipe, config, settings, **flags)[0]
     plan = plan_comparison(
-        base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline
+        base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline, tune=tune
     )
     check_engine(engine, workers=jobs, address=ray_address)
     return make_comparison(
@@ -116,6 +121,7 @@ def plan_comparison(
     most_seeds: int = MOST_SEEDS,
     margin: float = 100 * MARGIN,
     baseline: str | None = None,
+    tune: bool = False,
 ) -> Plan:
     """Return what is compared, and how far it may go; the arguments are those of :func:`compare`.
 
@@ -131,11 +137,33 @@ def plan_comparison(
     given = ",".join(objectives)
     if len(set(named)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
+    tried = _settings_tried(base, objectives) if tune else {}
     chosen = None if baseline is None else canonical_objective(baseline)
-    if chosen is not None and chosen not in named and chosen not in {name.split(":")[0] for name in named}:
+    if chosen is not None and chosen not in {*named, *(each for settings in tried.values() for each in settings)}:
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
     folder = _default_folder(base) if out is None else Path(out)
-    return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin / 100)
+    return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin / 100, tried)
+
+
+def _settings_tried(base: Config, objectives: Sequence[str]) -> dict[str, list[str]]:
+    """Return of each objective that can be tuned its settings; one that stands in the table by itself is not tried."""
+    if base.select == "last":
+        raise EvenhandError("--tune picks on validation, which select: last does without; leave out one of the two.")
+    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+    num_classes = (drop_small_classes(table) if base.data.drop_small else table).num_classes
+    taken = {canonical_objective(spec) for spec in objectives}
+    tried = {}
+    for spec in objectives:
+        own, *others = settings_to_try(spec, num_classes)
+        fresh = [each for each in others if each not in taken]
+        taken |= set(fresh)
+        if fresh:
+            tried[spec] = [own, *fresh]
+    if not tried:
+        raise EvenhandError(
+            f"--tune finds nothing to try in {','.join(objectives)!r}; name parts without settings, such as cce."
+        )
+    return tried
 
 
 def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) -> tuple[Comparison, list[Path]]:

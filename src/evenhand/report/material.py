@@ -45,6 +45,7 @@ class ObjectiveRow(_Content):
     worst_recall: float | None
     macro_f1: float | None
     ece: float | None
+    tried: int = 1
 
 
 class DifferenceRow(_Content):

@@ -58,7 +58,7 @@ def objective_table(material: Material) -> Table:
     else:
         rows = [_run_row(name, summary) for name, summary in material.summaries().items()]
     heads = ["objective", "balanced accuracy", "accuracy", "many", "medium", "few", "macro F1", "ECE", "worst class"]
-    heads += ["validation", "s/epoch"]
+    heads += ["validation", "settings tried", "s/epoch"]
     filled = [place for place in range(len(heads)) if any(row[place].text for row in rows)]
     kinds = {"objective": "text", "worst class": "text"}
     columns = [Column(heads[place], kind=kinds.get(heads[place], "")) for place in filled]
@@ -73,9 +73,10 @@ def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
         shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
         validation = _percent(row.val_balanced_accuracy) if tuned else TableCell("")
+        tried = TableCell(str(row.tried) if tuned and row.picked else "", value=row.tried)
         worst = _worst(row.worst_class, row.worst_recall)
         seconds = TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
-        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
+        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, tried, seconds])
     return rows
 
 
@@ -89,6 +90,7 @@ def _run_row(name: str, summary: Summary) -> list[TableCell]:
         _percent(summary.macro_f1),
         _percent(summary.ece),
         _worst(summary.worst_class.name, summary.worst_class.recall),
+        TableCell(""),
         TableCell(""),
         TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
     ]

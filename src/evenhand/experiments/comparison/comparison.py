@@ -20,7 +20,7 @@ from evenhand.experiments.comparison.reading import (
     read_run,
 )
 from evenhand.experiments.comparison.tables import ClassRow, ObjectiveRow, class_notes, class_rows, figure_rows
-from evenhand.experiments.comparison.tuning import Pick, pick
+from evenhand.experiments.comparison.tuning import Pick, families_of, pick
 from evenhand.experiments.comparison.verdict import Difference, candidates, conclusion, verdict_sentences
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.images import ImageError
@@ -113,7 +113,7 @@ def compare_runs(
     runs: Sequence[Path | str],
     *,
     baseline: str | None = None,
-    tune: bool = True,
+    tune: bool = False,
     level: float = LEVEL,
     margin: float = MARGIN,
 ) -> Comparison:
@@ -122,13 +122,14 @@ def compare_runs(
     Runs of one seed share their images, initial weights and batch order, so differences are paired by seed. The target
     is the expected paired difference over seeds, and over test images of which these are a sample.
 
-    Where an objective was run with several settings (`cce:gamma=-0.5`, `cce:gamma=-1`), the one of best mean validation
-    balanced accuracy is picked, and only its test figures are read.
+    Several settings of one objective (`cce:gamma=-0.5`, `cce:gamma=-1`) all stand in the table and are tested, unless
+    they are to be tuned.
 
     Args:
         runs: folders of finished runs.
         baseline: the objective that the others are compared with; None: `ce` or `erm`, or else the first.
-        tune: False: every setting is an objective of its own, with test figures and tests.
+        tune: where an objective was run with several settings, pick the one of best mean validation balanced accuracy,
+            and read the test figures of that one only.
         level: at which all claims together may err.
         margin: differences that are smaller do not matter, as a share.
 
@@ -153,7 +154,7 @@ def compare_runs(
         [('cce', 'balanced_accuracy'), ('cce', 'few')]
     """
     grouped, notes = group_runs([read_run(path) for path in runs])
-    picks = pick(grouped, tune=tune)
+    picks = pick(grouped, families_of(list(grouped)) if tune else {each: [each] for each in grouped})
     chosen = _baseline(picks, baseline)
     picked = {each.picked: grouped[each.picked] for each in picks}
     test_set, figures = read_figures(picked)
@@ -274,10 +275,7 @@ def _seed_notes(seeds: Sequence[int]) -> list[str]:
 def _pick_notes(picks: Sequence[Pick], baseline: str | None) -> list[str]:
     notes = []
     for each in (each for each in picks if each.tuned):
-        notes.append(
-            f"{each.picked} was picked among {len(each.validation)} settings of {each.family} by validation balanced "
-            "accuracy; the test results of the others were not read."
-        )
+        notes.append(each.told())
         if baseline in each.validation and baseline != each.picked:
             notes.append(f"The baseline is {each.picked}, the picked setting, not {baseline}.")
     return notes

@@ -1,7 +1,7 @@
 """The tables of a comparison: figures by objective, and recalls by class."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ class ObjectiveRow:
 
     objective: str
     family: str
-    """The objective without its settings, among which one is picked."""
+    """What the settings have in common among which one is picked; the objective itself where nothing is tuned."""
     picked: bool
     """False: another setting did better in validation, and the test figures of this one were not read."""
     seeds: int
@@ -40,6 +40,8 @@ class ObjectiveRow:
     macro_f1: float | None = None
     ece: float | None = None
     accuracy: float | None = None
+    tried: int = 1
+    """Settings of its family, of which one is picked."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,21 @@ def figure_rows(
     test_set: TestSet,
 ) -> list[ObjectiveRow]:
     """Return a row for each setting of an objective; only the picked one has test figures."""
-    rows = []
-    for objective, validation in family.validation.items():
-        runs = grouped[objective].values()
-        seconds = float(np.median([run.summary.seconds_per_epoch for run in runs]))
-        is_picked = objective == family.picked
-        measured = _measures(figures[objective], test_set) if is_picked else {}
-        rows.append(ObjectiveRow(objective, family.family, is_picked, len(runs), validation, seconds, **measured))
-    return rows
+    rows = [validated_row(family, setting, grouped[setting]) for setting in family.validation]
+    return [replace(row, **_measures(figures[row.objective], test_set)) if row.picked else row for row in rows]
+
+
+def validated_row(family: Pick, setting: str, runs: Mapping[int, Run]) -> ObjectiveRow:
+    """Return the row of one setting, without anything of the test."""
+    return ObjectiveRow(
+        objective=setting,
+        family=family.family,
+        picked=setting == family.picked,
+        seeds=len(runs),
+        val_balanced_accuracy=family.validation[setting],
+        seconds_per_epoch=float(np.median([run.summary.seconds_per_epoch for run in runs.values()])),
+        tried=len(family.validation),
+    )
 
 
 def _measures(figures: Sequence[TestFigures], test_set: TestSet) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """Tuning without cheating: settings of one objective compete on validation, and only the picked one meets the test."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
+from evenhand.metrics import classification as judge
 from evenhand.runs.folder import Run
+from evenhand.training.objectives import training_objective
 
 
 @dataclass(frozen=True)
@@ -13,6 +17,7 @@ class Pick:
     """One objective: all its settings, and the one that stands for it."""
 
     family: str
+    """What its settings have in common: the objective as it was listed, or its name without settings."""
     picked: str
     validation: dict[str, float | None]
     """Of each setting: mean validation balanced accuracy over seeds; None where nothing was validated."""
@@ -21,6 +26,13 @@ class Pick:
     def tuned(self) -> bool:
         """Whether there was a choice."""
         return len(self.validation) > 1
+
+    def told(self) -> str:
+        """Say what was picked, and among how many."""
+        return (
+            f"{self.picked} was picked among {len(self.validation)} settings of {self.family} by validation balanced "
+            "accuracy; the test results of the others were not read."
+        )
 
 
 def family_of(objective: str) -> str:
@@ -34,19 +46,33 @@ def family_of(objective: str) -> str:
     return "+".join(part.name for part in parse(objective))
 
 
-def pick(grouped: Mapping[str, Mapping[int, Run]], *, tune: bool = True) -> list[Pick]:
+def families_of(objectives: Sequence[str]) -> dict[str, list[str]]:
+    """Return for each name the settings that it stands there with.
+
+    Example:
+        >>> from evenhand.experiments.comparison.tuning import families_of
+        >>> families_of(["ce", "cce", "cce:gamma=-2"])
+        {'ce': ['ce'], 'cce': ['cce', 'cce:gamma=-2']}
+    """
+    families: dict[str, list[str]] = {}
+    for objective in objectives:
+        families.setdefault(family_of(objective), []).append(objective)
+    return families
+
+
+def pick(
+    grouped: Mapping[str, Mapping[int, Run]], families: Mapping[str, Sequence[str]], *, frozen: Sequence[str] = ()
+) -> list[Pick]:
     """Pick a setting of each objective by mean validation balanced accuracy over seeds; of equal ones the first.
 
     Args:
-        grouped: for each objective with its settings, its runs by seed.
-        tune: False: every setting is an objective of its own.
+        grouped: for each setting its runs by seed.
+        families: for each objective its settings.
+        frozen: settings that were picked before, which stay.
 
     Raises:
         EvenhandError: there is a choice, but runs without validation to choose by.
     """
-    families: dict[str, list[str]] = {}
-    for objective in grouped:
-        families.setdefault(family_of(objective) if tune else objective, []).append(objective)
     picks = []
     for family, settings in families.items():
         validation = {each: _mean_validation(grouped[each]) for each in settings}
@@ -56,13 +82,25 @@ def pick(grouped: Mapping[str, Mapping[int, Run]], *, tune: bool = True) -> list
                 f"Cannot pick among {', '.join(settings)}: their runs have select: last and so no validation, and "
                 "picking on the test set would flatter the best; train with --select best, or compare one of them."
             )
-        picked = max(scored, key=lambda each: scored[each]) if len(settings) > 1 else settings[0]
+        before = [each for each in settings if each in frozen]
+        best = max(scored, key=lambda each: scored[each]) if len(settings) > 1 else settings[0]
+        picked = before[0] if before else best
         picks.append(Pick(family, picked, validation))
     return picks
 
 
 def _mean_validation(runs: Mapping[int, Run]) -> float | None:
     # Of the summary only this: whoever picks among settings must not see how they did on the test set.
-    reached = [run.summary.selected.val_balanced_accuracy for run in runs.values()]
+    reached = [_validated(run) for run in runs.values()]
     scores = [score for score in reached if score is not None]
     return sum(scores) / len(scores) if len(scores) == len(runs) else None
+
+
+def _validated(run: Run) -> float | None:
+    """Return validation balanced accuracy, with what the objective does after training."""
+    adjustment, validation = run.adjustment, run.validation_predictions
+    changed = training_objective(run.config.objective) != run.config.objective
+    if not changed or validation is None or adjustment is None or adjustment.added_to_logits is None:
+        return run.summary.selected.val_balanced_accuracy
+    adjusted = replace(validation, adjustment=np.array(adjustment.added_to_logits))
+    return judge.balanced_accuracy(judge.confusion_matrix(adjusted.targets, adjusted.predicted(), adjusted.num_classes))

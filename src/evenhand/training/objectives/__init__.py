@@ -13,7 +13,7 @@ import torch
 from evenhand.training.objectives import after, heads, images, logits, losses, sampling, stages, steps, weights  # noqa: F401
 from evenhand.training.objectives.objective import Objective
 from evenhand.training.objectives.part import Known
-from evenhand.training.objectives.spec import all_parts, read_parts, settings_of, spell
+from evenhand.training.objectives.spec import all_parts, read_parts, settings_of, settings_to_try, spell
 from evenhand.training.objectives.stages import StagePart
 from evenhand.training.objectives.steps import Backward, Forward
 
@@ -29,6 +29,7 @@ __all__ = [
     "first_stage",
     "list_objectives",
     "needs_validation",
+    "settings_to_try",
     "stage_of",
     "training_objective",
 ]
@@ -45,6 +46,8 @@ class PartInfo:
     """One line."""
     settings: dict[str, str]
     """What each may be, its default, and what it does."""
+    tried: list[str]
+    """Specs that `compare --tune` tries beside the defaults."""
 
 
 def list_objectives() -> list[str]:
@@ -70,7 +73,13 @@ def describe_objectives() -> list[PartInfo]:
         ('ce', 'Cross entropy')
     """
     return [
-        PartInfo(part.name, part.kind, (part.__doc__ or "").splitlines()[0].rstrip("."), settings_of(part))
+        PartInfo(
+            part.name,
+            part.kind,
+            help=(part.__doc__ or "").splitlines()[0].rstrip("."),
+            settings=settings_of(part),
+            tried=[part.model_validate(settings).spec() for settings in part.tried],
+        )
         for part in all_parts()
     ]
 

@@ -9,6 +9,7 @@ class Cosine(HeadPart):
     """A last layer of cosines: weights and features are normalised, and the product is scaled."""
 
     name = "cosine"
+    tried = ({"scale": 16},)
     scale: float = Field(30.0, gt=0, description="what cosines are multiplied by to become logits")
 
     def told(self, known: Known) -> Told:  # noqa: ARG002

@@ -1,6 +1,7 @@
 """Parts that mix the images of a batch, and their targets with them; and label smoothing."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -8,13 +9,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from evenhand.training.objectives.part import ImagesPart, Known, Shares, TargetsPart, Told
+from evenhand.training.objectives.part import ImagesPart, Known, Shares, TargetsPart, Told, Tried
 
 
 class Mixup(ImagesPart):
     """Mixup: every image is blended with another of its batch, and the targets alike."""
 
     name = "mixup"
+    tried: ClassVar[Tried] = ({"alpha": 0.5}, {"alpha": 1})
     takes_features = True
     alpha: float = Field(0.2, gt=0, description="of the Beta distribution of the blend; 1 is uniform")
 
@@ -44,6 +46,7 @@ class Remix(Mixup):
     """Remix: mixup whose targets lean to the rarer of the two classes."""
 
     name = "remix"
+    tried = ({"alpha": 0.2},)
     alpha: float = Field(1.0, gt=0, description="of the Beta distribution of the blend; 1 is uniform")
     kappa: float = Field(3.0, ge=1, description="how many times larger the other class must be for the target to lean")
     tau: float = Field(
@@ -66,6 +69,7 @@ class CutMix(ImagesPart):
     """CutMix: a rectangle of every image is replaced by that of another of its batch, and the target in proportion."""
 
     name = "cutmix"
+    tried = ({"alpha": 0.5},)
     alpha: float = Field(1.0, gt=0, description="of the Beta distribution of the area; 1 is uniform")
 
     def transform(
@@ -95,6 +99,7 @@ class LabelSmoothing(TargetsPart):
     """Label smoothing: a little of the target goes to all classes alike."""
 
     name = "label-smoothing"
+    tried = ({"eps": 0.05}, {"eps": 0.2})
     eps: float = Field(0.1, gt=0, lt=1, description="how much of it")
 
     def soften(self, target: Tensor, known: Known) -> Tensor:

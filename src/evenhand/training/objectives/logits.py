@@ -47,6 +47,7 @@ class LogitAdjust(_PriorOffset):
     """Logit adjustment in training: tau times the log of the class shares is added to the logits."""
 
     name = "logit-adjust"
+    tried = ({"tau": 0.5}, {"tau": 1.5})
     tau: float = Field(1.0, gt=0, le=10, description="how much of it; 1 is balanced softmax")
 
     def strength(self) -> float:
@@ -62,6 +63,7 @@ class LDAM(LogitsPart):
     """LDAM: the correct class must lead by a margin that is wider for rarer classes; with a normalised last layer."""
 
     name = "ldam"
+    tried = ({"margin": 0.2}, {"margin": 0.8})
     margin: float = Field(0.5, gt=0, le=2, description="of the rarest class, in cosines")
     scale: float = Field(30.0, gt=0, description="what cosines are multiplied by to become logits")
 

@@ -40,6 +40,7 @@ class Focal(LossPart):
     """Focal loss: cross entropy that fades for images already classified well."""
 
     name = "focal"
+    tried = ({"gamma": 0.5}, {"gamma": 1})
     gamma: float = Field(2.0, ge=0, description="how fast it fades")
     alpha: float | None = Field(None, ge=0, description="a factor for all classes")
 
@@ -72,6 +73,13 @@ class ComplementCrossEntropy(LossPart):
     """Complement cross entropy: cross entropy that also flattens what is predicted for the wrong classes."""
 
     name = "cce"
+    tried = (
+        {"share": 0.1},
+        {"share": 0.3},
+        {"share": 0.6},
+        {"share": 0.3, "spare": 3},
+        {"share": 0.3, "on": "adjusted"},
+    )
     gamma: float | Literal["released"] = Field(
         -1.0, description="weight of C as the paper has it: gamma / (K - 1); `released` is what its code computes"
     )

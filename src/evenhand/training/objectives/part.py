@@ -30,6 +30,9 @@ KINDS = {
 PARTS: dict[str, type["Part"]] = {}
 """Every part by its name."""
 
+Tried = tuple[dict[str, float | str], ...]
+"""Settings of a part, by name."""
+
 Shares = NDArray[np.float64]
 """(K,): of each class, summing to 1."""
 
@@ -77,6 +80,8 @@ class Part(BaseModel):
     aliases: ClassVar[tuple[str, ...]] = ()
     corrects: ClassVar[bool] = False
     """Whether it makes up for the class counts; an objective does so once."""
+    tried: ClassVar[Tried] = ()
+    """Settings that `compare --tune` tries beside the defaults; few, since each is trained with every seed."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:

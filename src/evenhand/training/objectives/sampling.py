@@ -13,6 +13,7 @@ class Sampling(SamplingPart):
     """Sampling that shows rare classes more often; an epoch keeps its length."""
 
     name = "sampling"
+    tried = ({"by": "sqrt"}, {"by": "progressive"})
     by: Literal["class", "sqrt", "progressive"] = Field(
         "class",
         description="all classes equally often, by the root of their counts, or from as they are to equally often",

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import SpecPart, parse
 from evenhand.training.objectives.losses import CrossEntropy
-from evenhand.training.objectives.part import KINDS, PARTS, Part, spelled
+from evenhand.training.objectives.part import KINDS, PARTS, Known, Part, spelled
 
 _SHOWN_WITHOUT_CE = ("logits", "step")
 """Kinds of parts that can stand alone for an objective: beside them ce is not written."""
@@ -64,6 +64,46 @@ def settings_of(part: type[Part]) -> dict[str, str]:
         default = "" if field.default is None else f" ({spelled(field.default)})"
         texts[key] = f"{_wanted(field)}{default}: {field.description}"
     return texts
+
+
+def settings_to_try(spec: str, num_classes: int | None = None) -> list[str]:
+    """Return what `compare --tune` trains for an objective: itself, and each setting that one of its parts declares.
+
+    One part is changed at a time, so that there are few. A part that is given with settings stays as it is given.
+
+    Args:
+        spec: an objective.
+        num_classes: K, to leave out settings that do not go with so few classes; None: not known.
+
+    Raises:
+        EvenhandError: there is no such objective, in one sentence.
+
+    Example:
+        >>> from evenhand.training.objectives import settings_to_try
+        >>> settings_to_try("label-smoothing")
+        ['ce+label-smoothing', 'ce+label-smoothing:eps=0.05', 'ce+label-smoothing:eps=0.2']
+        >>> settings_to_try("cce:share=0.3")
+        ['cce:share=0.3']
+    """
+    parts = read_parts(spec)
+    found = [spell(parts)]
+    for place, part in enumerate(parts):
+        for settings in () if part.model_fields_set else part.tried:
+            changed = (*parts[:place], type(part).model_validate(settings), *parts[place + 1 :])
+            if _goes_together(changed, num_classes):
+                found.append(spell(changed))
+    return found
+
+
+def _goes_together(parts: tuple[Part, ...], num_classes: int | None) -> bool:
+    try:
+        for part in parts:
+            part.check(parts)
+            if num_classes is not None:
+                part.check_known(Known((1,) * num_classes))
+    except EvenhandError:
+        return False
+    return True
 
 
 def all_parts() -> list[type[Part]]:

@@ -15,6 +15,7 @@ class Weights(WeightsPart):
     """Class weights that make up for the counts; their mean over the training images is 1."""
 
     name = "weights"
+    tried = ({"by": "effective"},)
     by: Literal["inverse", "effective"] = Field("inverse", description="one over the count, or over its effective size")
     beta: float = Field(0.999, ge=0, lt=1, description="of the effective number of images, for by=effective")
 
@@ -43,6 +44,7 @@ class DeferredWeights(Weights):
     """Deferred re-weighting (DRW): class weights that set in late, as the authors of LDAM train."""
 
     name = "drw"
+    tried = ({"start": 0.6},)
     start: float = Field(0.8, gt=0, lt=1, description="the share of the epochs before they set in")
     by: Literal["inverse", "effective"] = Field("effective", description=Weights.model_fields["by"].description)
     beta: float = Field(0.9999, ge=0, lt=1, description=Weights.model_fields["beta"].description)

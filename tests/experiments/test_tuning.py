@@ -1,0 +1,207 @@
+"""Tuning: what is tried, that validation alone picks, at the first look and for good, and that it is told."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evenhand
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.api import plan_comparison
+from evenhand.experiments.comparison.comparison import Comparison
+from evenhand.experiments.comparison.looks import read_looks
+from evenhand.experiments.comparison.sequence import Plan, compare_in_looks
+from evenhand.experiments.comparison.tuning import families_of, pick
+from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.metrics.predictions import Predictions
+from evenhand.runs.config import make_config
+from evenhand.runs.folder import Run
+from evenhand.training.objectives import canonical_objective, settings_to_try
+from evenhand.training.objectives.spec import all_parts
+from tests.fabricated import predict, with_noise, write_run
+from tests.training.runs import tiny
+
+CE = (0.9, 0.85, 0.7, 0.3)
+SETTINGS = settings_to_try("cce", 10)
+
+
+@pytest.mark.parametrize("part", all_parts(), ids=lambda part: part.name)
+def test_every_setting_that_a_part_declares_can_be_trained_and_differs(part) -> None:
+    found = [part.name, *(part.model_validate(settings).spec() for settings in part.tried)]
+    beside = "balanced-softmax+" if part.name == "cce" else ""  # C on adjusted logits needs adjusted ones
+    specs = [canonical_objective(beside + spec) for spec in found]
+    assert len(set(specs)) == len(specs) <= 6
+    assert settings_to_try(beside + part.name) == specs
+
+
+def test_what_is_tried() -> None:
+    assert settings_to_try("ce") == ["ce"]
+    assert settings_to_try("erm+label-smoothing") == [
+        "ce+label-smoothing",
+        "ce+label-smoothing:eps=0.05",
+        "ce+label-smoothing:eps=0.2",
+    ]
+    assert SETTINGS == ["cce", "cce:share=0.1", "cce:share=0.3", "cce:share=0.6", "cce:share=0.3:spare=3"]
+    assert "balanced-softmax+cce:on=adjusted:share=0.3" in settings_to_try("balanced-softmax+cce")
+    assert settings_to_try("cce", 5) == SETTINGS[:-1], "with 5 classes nothing would be left of C"
+    assert settings_to_try("cce:share=0.3") == ["cce:share=0.3"], "what is given is not tuned"
+    assert settings_to_try("cce:share=0.3+mixup") == [
+        "cce:share=0.3+mixup",
+        "cce:share=0.3+mixup:alpha=0.5",
+        "cce:share=0.3+mixup:alpha=1",
+    ]
+    assert len(settings_to_try("logit-adjust+cce+mixup")) == 1 + 2 + 5 + 2, "one part at a time"
+
+
+def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
+    base = make_config(data__source="digits")
+    plan = plan_comparison(base, ["ce", "cce", "cce:share=0.3"], out=tmp_path, seeds=2, tune=True)
+    assert plan.settings == ["ce", "cce", *SETTINGS[1:2], *SETTINGS[3:], "cce:share=0.3"]
+    assert list(plan.tried) == ["cce"], "the one with a setting stands by itself"
+    assert len(plan.jobs(2)) == 12
+    both = plan_comparison(base, ["cce:share=0.3+mixup", "cce+mixup:alpha=1"], out=tmp_path, tune=True)
+    assert len(set(both.settings)) == len(both.settings)
+    plain = plan_comparison(base, ["ce", "cce", *SETTINGS[1:]], out=tmp_path)
+    tuned = plan_comparison(base, ["ce", "cce"], out=tmp_path, tune=True)
+    assert {job.folder for job in plain.jobs(1)} == {job.folder for job in tuned.jobs(1)}
+    assert plain.family != tuned.family, "these are looked at apart"
+
+
+@pytest.mark.parametrize(
+    ("objectives", "flags", "words"),
+    [
+        (["ce", "cce"], {"select": "last"}, "--tune picks on validation, which select: last does without"),
+        (["ce", "cot"], {}, "--tune finds nothing to try in 'ce,cot'"),
+        (["ce", "cce:share=0.3"], {}, "--tune finds nothing to try"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_sentence(objectives: list[str], flags: dict[str, str], words: str) -> None:
+    with pytest.raises(EvenhandError, match=words):
+        plan_comparison(make_config(data__source="digits", **flags), objectives, tune=True)
+
+
+def test_a_baseline_is_listed_or_tried() -> None:
+    base = make_config(data__source="digits")
+    assert plan_comparison(base, ["ce", "cce"], baseline="cce:share=0.1", tune=True).baseline == "cce:share=0.1"
+    for objectives, baseline in ((["ce", "cce"], "cce:share=0.1"), (["ce", "cce:gamma=-2"], "cce")):
+        with pytest.raises(EvenhandError, match="is not among the objectives"):
+            plan_comparison(base, objectives, baseline=baseline)
+
+
+class Trained:
+    """Stands where a grid trains: runs with such validation, and recalls that say the opposite."""
+
+    def __init__(self, validation: Mapping[str, float], lost: Sequence[tuple[str, int]] = ()) -> None:
+        self.validation, self.lost = dict(validation), lost
+        self.asked: list[list[str]] = []
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Failure]:
+        self.asked.append(sorted({job.config.objective for job in jobs}))
+        failures = []
+        for job in jobs:
+            name, seed = job.config.objective, job.config.seed
+            if (name, seed) in self.lost:
+                failures.append(Failure(job, "It burst."))
+            elif not Run(job.folder).finished:
+                score = self.validation.get(name, 0.5)
+                noise = 1000 * sorted(self.validation).index(name) + seed if name in self.validation else seed
+                recalls = with_noise(with_noise([each - score / 5 for each in CE], seed), noise, 0.02)
+                write_run(job.folder, job.config, predict(recalls, support=100), validation=score + 0.01 * seed)
+        return failures
+
+
+def planned(root: Path, **settings: object) -> Plan:
+    base = make_config(data__source="digits")
+    return plan_comparison(base, ["ce", "cce"], out=root, tune=True, **settings)  # type: ignore[arg-type]
+
+
+SCORES = dict(zip(SETTINGS, (0.5, 0.55, 0.6, 0.58, 0.52), strict=True))
+
+
+def looked(plan: Plan, runs: Trained) -> tuple[Comparison, list[str]]:
+    told: list[str] = []
+    return compare_in_looks(plan, runs, tell=told.append)[0], told
+
+
+def test_validation_picks_at_the_first_look_and_only_that_is_trained_further(tmp_path: Path) -> None:
+    runs = Trained(SCORES)
+    comparison, told = looked(planned(tmp_path, most_seeds=5), runs)
+    assert told[0] == "tuning on validation: 6 settings x 3 seeds (5 of cce)"
+    assert comparison.objectives == ["ce", "cce:share=0.3"]
+    assert runs.asked == [["ce", *SETTINGS][:2] + sorted(SETTINGS[1:]), ["ce", "cce:share=0.3"]]
+    assert {each.objective for each in comparison.differences} == {"cce:share=0.3"}, "tested once"
+    assert comparison.seeds == [0, 1, 2, 3, 4]
+    rows = {row.objective: row for row in comparison.rows}
+    assert list(rows) == ["ce", *SETTINGS]
+    assert (rows["ce"].tried, rows["cce:share=0.3"].tried) == (1, 5)
+    assert [(row.seeds, row.balanced_accuracy) for name, row in rows.items() if not row.picked] == [(3, None)] * 4
+    assert {name: rows[name].val_balanced_accuracy for name in SETTINGS} == pytest.approx(
+        {name: score + 0.01 for name, score in SCORES.items()}
+    ), "as it was when it was picked"
+    assert "cce:share=0.3 was picked among 5 settings of cce by validation balanced accuracy" in comparison.notes[0]
+    assert comparison.table().count("not picked") == 4
+    assert comparison.table().splitlines()[2].split("  ")[-2].strip() == "settings tried"
+
+
+def test_what_was_picked_stays_whatever_validation_says_later(tmp_path: Path) -> None:
+    first, _ = looked(planned(tmp_path, seeds=3), Trained(SCORES))
+    assert first.objectives == ["ce", "cce:share=0.3"]
+    plan = planned(tmp_path, seeds=4)
+    assert [each.picked for each in read_looks(tmp_path, plan.family)] == [("ce", "cce:share=0.3")]
+    for job in plan.jobs(3):
+        if job.config.objective == "cce:share=0.1":
+            write_run(job.folder, job.config, predict(CE, support=100), validation=0.99)
+    later, told = looked(plan, Trained(SCORES))
+    assert later.objectives == ["ce", "cce:share=0.3"]
+    assert told == []
+    assert {job.config.objective for job in plan.next_jobs()} == {"ce", "cce:share=0.3"}
+
+
+def test_a_setting_of_which_a_run_failed_is_not_picked(tmp_path: Path) -> None:
+    runs = Trained(SCORES, lost=[("cce:share=0.3", 1)])
+    comparison, failures = compare_in_looks(planned(tmp_path, seeds=3), runs)
+    assert comparison.objectives == ["ce", "cce:share=0.6"]
+    assert comparison.seeds == [0, 1, 2], "the failure costs the others nothing"
+    assert [failure.job.config.objective for failure in failures] == ["cce:share=0.3"]
+    assert next(row.tried for row in comparison.rows if row.objective == "cce:share=0.6") == 4
+    assert len(runs.asked) == 1, "what failed is not tried again at once"
+
+
+def test_a_baseline_that_is_tuned_is_its_picked_setting(tmp_path: Path) -> None:
+    for place, baseline in enumerate(("cce", "cce:share=0.1")):
+        comparison, _ = looked(planned(tmp_path / str(place), seeds=2, baseline=baseline), Trained(SCORES))
+        assert comparison.baseline == "cce:share=0.3"
+        assert {each.objective for each in comparison.differences} == {"ce"}
+
+
+def test_what_happens_after_training_counts_in_validation(tmp_path: Path) -> None:
+    """Raw logits take everything for class 0; adjusted ones are right, and a scikit-learn user would say 100%."""
+    logits = np.array([[1.0, 0.5], [1.0, 0.0], [0.4, 0.0]], np.float32)
+    right = Predictions(logits, np.array([1, 0, 0]), np.array(["a", "b", "c"]), ("x", "y"), np.array([90, 10]))
+    grouped = {}
+    for name, added in (("cce+post-hoc:tau=1", [0.0, 0.45]), ("cce:share=0.1+post-hoc:tau=1", [0.0, 0.55])):
+        config = make_config(data__source="digits", objective=name)
+        run = write_run(tmp_path / name.replace(":", "_"), config, predict(CE), validation=0.5)
+        run.write_validation_predictions(right)
+        run.write_adjustment({"kind": "post-hoc", "chosen": "given", "tau": 1.0, "added_to_logits": added})
+        grouped[name] = {0: Run(run.path)}
+    [picked] = pick(grouped, families_of(list(grouped)))
+    assert picked.validation == {"cce+post-hoc:tau=1": 0.5, "cce:share=0.1+post-hoc:tau=1": 0.75}
+
+
+def test_digits_are_tuned_from_python(tmp_path: Path) -> None:
+    found = evenhand.compare(
+        config=tiny(epochs=1), objectives=["ce", "label-smoothing"], seeds=1, out=tmp_path, tune=True, jobs=1
+    )
+    scores = {
+        content["objective"]: content["selected"]["val_balanced_accuracy"]
+        for content in (json.loads(path.read_text("utf-8")) for path in tmp_path.glob("*/summary.json"))
+    }
+    own = settings_to_try("label-smoothing")
+    assert set(scores) == {"ce", *own}
+    assert found.objectives == ["ce", max(own, key=lambda name: scores[name])]
+    content = json.loads((tmp_path / "comparison.json").read_text("utf-8"))
+    assert [row["tried"] for row in content["table"]] == [1, 3, 3, 3]
+    assert [run["picked"] for run in content["runs"]].count(False) == 2
