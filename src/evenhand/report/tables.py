@@ -58,7 +58,7 @@ def objective_table(material: Material) -> Table:
     else:
         rows = [_run_row(name, summary) for name, summary in material.summaries().items()]
     heads = ["objective", "balanced accuracy", "accuracy", "many", "medium", "few", "macro F1", "ECE", "worst class"]
-    heads += ["validation", "settings tried", "s/epoch"]
+    heads += ["validation", "s/epoch"]
     filled = [place for place in range(len(heads)) if any(row[place].text for row in rows)]
     kinds = {"objective": "text", "worst class": "text"}
     columns = [Column(heads[place], kind=kinds.get(heads[place], "")) for place in filled]
@@ -72,11 +72,11 @@ def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
         shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
-        validation = _percent(row.val_balanced_accuracy) if tuned else TableCell("")
-        tried = TableCell(str(row.tried) if tuned and row.picked else "", value=row.tried)
+        tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
+        validation = _percent(row.val_balanced_accuracy, tried) if tuned else TableCell("")
         worst = _worst(row.worst_class, row.worst_recall)
         seconds = TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
-        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, tried, seconds])
+        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
     return rows
 
 
@@ -90,7 +90,6 @@ def _run_row(name: str, summary: Summary) -> list[TableCell]:
         _percent(summary.macro_f1),
         _percent(summary.ece),
         _worst(summary.worst_class.name, summary.worst_class.recall),
-        TableCell(""),
         TableCell(""),
         TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
     ]

@@ -102,7 +102,7 @@ def figure_cells(comparison: "Comparison", *, shorten: bool = True) -> Cells:
     """Return the table of figures, in percent, header first; columns that nobody fills are left out."""
     tuned = not all(row.picked for row in comparison.rows)
     header = ["objective", "balanced accuracy", "many", "medium", "few", "macro F1", "ECE", "s/epoch"]
-    header += ["validation", "settings tried"] * tuned + ["worst class"]
+    header += ["validation"] * tuned + ["worst class"]
     rows = []
     for row in comparison.rows:
         spread = "" if row.balanced_accuracy_spread is None else f" ± {100 * row.balanced_accuracy_spread:.1f}"
@@ -111,7 +111,8 @@ def figure_cells(comparison: "Comparison", *, shorten: bool = True) -> Cells:
         name = "" if row.worst_class is None else _shown(row.worst_class, LONGEST_NAME if shorten else 0)
         seconds = row.seconds_per_epoch
         cells = [row.objective, balanced, *map(percent, shares), f"{seconds:.{2 if seconds < 10 else 0}f}"]
-        cells += [percent(row.val_balanced_accuracy), str(row.tried) if row.picked else ""] * tuned
+        tried = f" (1/{row.tried})" if row.picked and row.tried > 1 else ""
+        cells += [f"{percent(row.val_balanced_accuracy)}{tried}"] * tuned
         rows.append([*cells, f"{name} ({percent(row.worst_recall)})" if row.picked else ""])
     filled = [place for place in range(len(header)) if any(row[place] for row in rows)]
     return [[row[place] for place in filled] for row in [header, *rows]]
@@ -179,8 +180,8 @@ def _explained(comparison: "Comparison") -> str:
     if all(row.picked for row in comparison.rows):
         return text
     return (
-        f"{text} Settings tried: of the objective, the picked one included. Not picked: another setting did better in "
-        "validation (balanced accuracy); its test result is not read."
+        f"{text} Validation: balanced accuracy, by which one of so many settings that were tried was picked (1/n). Not "
+        "picked: another setting did better there; its test result is not read."
     )
 
 
