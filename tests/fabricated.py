@@ -224,7 +224,13 @@ def write_pictured_run(
 
 
 def write_comparison_folder(
-    folder: Path, *, names: Sequence[str], seeds: int = 2, objectives: Sequence[str] = ("ce", "cce"), **options: object
+    folder: Path,
+    *,
+    names: Sequence[str],
+    seeds: int = 2,
+    objectives: Sequence[str] = ("ce", "cce"),
+    tune: bool = False,
+    **options: object,
 ) -> Path:
     """Write runs of several objectives and seeds, and their comparison."""
     runs = [
@@ -239,5 +245,5 @@ def write_comparison_folder(
         for place, objective in enumerate(objectives)
         for seed in range(seeds)
     ]
-    write_comparison(compare_runs(runs), folder)
+    write_comparison(compare_runs(runs, tune=tune), folder)
     return folder

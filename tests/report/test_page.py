@@ -381,10 +381,11 @@ def test_runs_of_other_classes_share_only_a_table(tmp_path: Path, run: Path) -> 
 @pytest.mark.usefixtures("undrawn")
 def test_what_was_not_picked_is_shown_as_such(tmp_path: Path) -> None:
     objectives = ("ce", "cce:gamma=-1", "cce:gamma=-2")
-    folder = write_comparison_folder(tmp_path, names=ANIMALS, seeds=1, objectives=objectives)
+    folder = write_comparison_folder(tmp_path, names=ANIMALS, seeds=1, objectives=objectives, tune=True)
     text = page(folder).text
     assert "not picked" in text
     assert "was picked among 2 settings of cce" in text
+    assert "1 of 2 tried" in text
 
 
 @pytest.mark.usefixtures("undrawn")
