@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.experiments.comparison.comparison import compare_runs, write_comparison
+from evenhand.experiments.comparison._comparison import compare_runs, write_comparison
 from evenhand.experiments.grid.jobs import Job
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise

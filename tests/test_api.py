@@ -1,5 +1,6 @@
 """What `import evenhand` offers, and that asking for nothing costs nothing."""
 
+import ast
 import importlib
 import pkgutil
 import subprocess
@@ -104,3 +105,46 @@ def test_training_and_using_a_model_from_python(tmp_path: Path) -> None:
 def test_a_loss_is_a_module() -> None:
     loss = evenhand.ComplementCrossEntropyLoss()(torch.zeros(2, 3, requires_grad=True), torch.tensor([0, 2]))
     assert loss.shape == ()
+
+
+def _imports() -> list[tuple[str, str]]:
+    """Return who imports which module of the package: pairs of module names."""
+    root = Path(evenhand.__file__).parent
+    names = {".".join(path.relative_to(root.parent).with_suffix("").parts): path for path in root.rglob("*.py")}
+    found = []
+    for name, path in names.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("evenhand"):
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    found.append((name, whole if whole in names else node.module))
+    return found
+
+
+def _room(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def test_what_only_its_room_uses_begins_with_an_underscore() -> None:
+    """Of modules right in a room, or in a part of `experiments`; what a room keeps deeper is its own affair anyway."""
+    users: dict[str, set[str]] = {}
+    for user, used in _imports():
+        users.setdefault(used, set()).add(_room(user))
+    gates = [f"evenhand.{name}" for name in ROOMS]
+    wrong = []
+    for gate in gates:
+        for found in pkgutil.iter_modules(importlib.import_module(gate).__path__):
+            module = f"{gate}.{found.name}"
+            inside = users.get(module, set()) <= {_room(gate)}
+            if not found.ispkg and found.name.startswith("_") != inside:
+                wrong.append(module)
+    assert wrong == []
+
+
+def test_no_room_reaches_into_what_another_keeps_to_itself() -> None:
+    reached = [
+        (user, used)
+        for user, used in _imports()
+        if any(part.startswith("_") and part != "__init__" for part in used.split(".")) and _room(user) != _room(used)
+    ]
+    assert reached == []

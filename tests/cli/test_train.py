@@ -16,7 +16,7 @@ from evenhand.cli import main
 from evenhand.cli.progress import Shown, watching
 from evenhand.runs.config import make_config
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import load_state
+from evenhand.training._checkpoint import load_state
 from tests.trained import assert_one_sentence, draw, evenhand
 
 FAST = ("--imbalance", "exp:20", "--precision", "float32")

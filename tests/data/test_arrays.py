@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.arrays import load_npz
+from evenhand.data._arrays import load_npz
 
 rng = np.random.default_rng(0)
 TRAIN = rng.integers(0, 256, (6, 5, 4, 3), np.uint8)

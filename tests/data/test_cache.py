@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data import cache as disk
+from evenhand.data import _cache as disk
 from evenhand.data import reading
 from evenhand.data.images import MemoryImages, StreamedImages, open_images
 from evenhand.data.table import SampleTable

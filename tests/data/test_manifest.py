@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.manifest import load_csv
+from evenhand.data._manifest import load_csv
 from evenhand.data.splits import make_splits
 
 

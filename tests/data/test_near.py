@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
+from evenhand.data._near import MOST_BITS, _joined, find_near_duplicates
 from evenhand.data.inspection import inspect_source
-from evenhand.data.near import MOST_BITS, _joined, find_near_duplicates
 from evenhand.data.sources import load_source
 from evenhand.data.splits import Splits
 from evenhand.data.table import ArrayPixels, SampleTable

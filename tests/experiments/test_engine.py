@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from evenhand.core.locks import claimed
-from evenhand.experiments.grid import engine as engines
-from evenhand.experiments.grid.engine import End, News, finish_jobs
+from evenhand.experiments.grid import _engine as engines
+from evenhand.experiments.grid._engine import End, News, finish_jobs
 from evenhand.experiments.grid.jobs import Job, Status, job_after, read_failure, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.runs.config import make_config

@@ -9,8 +9,8 @@ import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison.comparison import Comparison
-from evenhand.experiments.comparison.looks import (
+from evenhand.experiments.comparison._comparison import Comparison
+from evenhand.experiments.comparison._looks import (
     SHARES,
     Look,
     planned_looks,
@@ -20,7 +20,7 @@ from evenhand.experiments.comparison.looks import (
     worth_more_seeds,
     write_look,
 )
-from evenhand.experiments.comparison.sequence import Plan, compare_in_looks
+from evenhand.experiments.comparison._sequence import Plan, compare_in_looks
 from evenhand.experiments.comparison.verdict import Difference
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.runs.config import make_config

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid import on_ray
+from evenhand.experiments.grid import _on_ray as on_ray
+from evenhand.experiments.grid._on_ray import run_on_ray
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status
-from evenhand.experiments.grid.on_ray import run_on_ray
 from evenhand.runs.content import EpochRow
 from evenhand.training.run import train_run
 from tests.experiments.grids import EPOCHS, Heard, becomes, is_alive, small_grid, times_of, undisturbed

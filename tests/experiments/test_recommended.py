@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.experiments.api import compare
-from evenhand.experiments.comparison.comparison import Comparison, compare_runs, write_comparison
+from evenhand.experiments.comparison._comparison import Comparison, compare_runs, write_comparison
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.runs.config import make_config
 from evenhand.runs.folder import Run

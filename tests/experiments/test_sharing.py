@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.experiments.comparison.comparison import compare_runs
+from evenhand.experiments.comparison._comparison import compare_runs
 from evenhand.experiments.grid.estimating import estimate
 from evenhand.experiments.grid.jobs import make_grid, with_firsts
 from evenhand.experiments.grid.local import run_jobs

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison.judging import image_errors
+from evenhand.experiments.comparison._judging import image_errors
 from evenhand.experiments.comparison.verdict import Difference, conclusion
 from evenhand.metrics.paired import balanced_resolution
 

@@ -11,10 +11,10 @@ from sklearn.metrics import balanced_accuracy_score
 import evenhand
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.api import plan_comparison
-from evenhand.experiments.comparison.comparison import Comparison
-from evenhand.experiments.comparison.looks import read_looks
-from evenhand.experiments.comparison.sequence import Plan, compare_in_looks
-from evenhand.experiments.comparison.tuning import families_of, pick
+from evenhand.experiments.comparison._comparison import Comparison
+from evenhand.experiments.comparison._looks import read_looks
+from evenhand.experiments.comparison._sequence import Plan, compare_in_looks
+from evenhand.experiments.comparison._tuning import families_of, pick
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.config import make_config

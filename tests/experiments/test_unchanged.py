@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid._unchanged import refuse_changed_source
 from evenhand.experiments.grid.jobs import Job, make_grid
-from evenhand.experiments.grid.unchanged import refuse_changed_source
 from evenhand.runs.folder import Run
 from evenhand.training.run import split_ids
 from evenhand.training.setup import prepare

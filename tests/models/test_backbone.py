@@ -11,10 +11,10 @@ from torch.testing import assert_close
 from torchvision.models import get_model, get_model_weights
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models._zoo import torchvision_names
 from evenhand.models.backbone import find_weights, input_transform, load_backbone
 from evenhand.models.build import build_model, list_models
 from evenhand.models.transform import InputTransform
-from evenhand.models.zoo import torchvision_names
 
 from .networks import images, last_layer
 

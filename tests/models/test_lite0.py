@@ -7,9 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models._lite0 import TRANSFORM, find_lite0
 from evenhand.models.backbone import load_backbone
 from evenhand.models.build import build_model
-from evenhand.models.lite0 import TRANSFORM, find_lite0
 
 from .networks import count, images
 

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from torchvision.models import get_model, get_model_weights
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models._zoo import fit_channels
 from evenhand.models.build import build_model
-from evenhand.models.zoo import fit_channels
 
 from .networks import ORIGINALS, convolutions, images, last_layer
 

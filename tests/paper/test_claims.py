@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenhand.paper.claims import CLAIMS, CheckedClaim, check_claims, claims_json, claims_markdown, claims_rows
-from evenhand.paper.evidence import CLUSTERS, Finding, overall, separation
-from evenhand.paper.ordering import State, noise_words
+from evenhand.paper._claims import CLAIMS, CheckedClaim, check_claims, claims_json, claims_markdown, claims_rows
+from evenhand.paper._evidence import CLUSTERS, Finding, overall, separation
+from evenhand.paper._ordering import State, noise_words
+from evenhand.paper._published import imbalance_words
 from evenhand.paper.planning import StudyCell, StudyOptions, plan
-from evenhand.paper.published import imbalance_words
 from evenhand.paper.reproducing import how_made, read_reproduction
 from evenhand.paper.studies import STUDIES
 from tests.fabricated import finish

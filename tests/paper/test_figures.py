@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from evenhand.core.errors import EvenhandError
-from evenhand.paper.figures import DRAWN, draw_paper_figure
+from evenhand.paper._figures import DRAWN, draw_paper_figure
 from evenhand.runs.config import make_config
 from evenhand.training.run import train_run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evenhand.models.build import NAMES
-from evenhand.paper.published import published_tables
+from evenhand.paper._published import published_tables
 
 PAPER = Path(os.environ.get("EVENHAND_PAPER", "/nowhere"))
 needs_paper = pytest.mark.skipif(not PAPER.is_dir(), reason="EVENHAND_PAPER names no folder with the paper's LaTeX")

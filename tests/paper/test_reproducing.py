@@ -11,11 +11,11 @@ from scipy.stats import ttest_rel
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.estimating import Size
 from evenhand.metrics.paired import paired_difference
-from evenhand.paper.ordering import correct_together, judge_ordering
+from evenhand.paper._ordering import correct_together, judge_ordering
+from evenhand.paper._speed import Setting, _config, here, measure_speed, speed_json, speed_markdown, speed_rows
 from evenhand.paper.pages import sign_sentence, to_json, to_markdown, write_reproduction
 from evenhand.paper.planning import StudyOptions, plan
 from evenhand.paper.reproducing import Reproduction, check_sources, read_reproduction
-from evenhand.paper.speed import Setting, _config, here, measure_speed, speed_json, speed_markdown, speed_rows
 from evenhand.paper.studies import STUDIES, Panel, Study
 from tests.fabricated import finish
 

@@ -15,8 +15,8 @@ from evenhand.data.splits import make_splits
 from evenhand.data.standard import SVHN
 from evenhand.experiments.grid.estimating import STANDARDS, estimate, size_of
 from evenhand.models.build import NAMES
+from evenhand.paper._published import published_tables
 from evenhand.paper.planning import FLIPPED, StudyOptions, deviations, jobs_of, plan
-from evenhand.paper.published import published_tables
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, STUDIES, Study, find_study
 from evenhand.runs.config import DataConfig, make_config, validate
 from evenhand.training.objectives import build_objective

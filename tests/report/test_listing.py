@@ -12,8 +12,8 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
-from evenhand.report import listing
-from evenhand.report.listing import Listing, Standing
+from evenhand.report import _listing as listing
+from evenhand.report._listing import Listing, Standing
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
 from tests.fabricated import write_pictured_run

@@ -18,8 +18,8 @@ pytest.importorskip("uvicorn", reason="needs the extra: pip install 'evenhand[se
 
 from evenhand.core.errors import EvenhandError
 from evenhand.report import serving
-from evenhand.report.listing import Listing
-from evenhand.report.rows import RUN_COLUMNS, run_row
+from evenhand.report._listing import Listing
+from evenhand.report._rows import RUN_COLUMNS, run_row
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 SECRET = "do not show"

@@ -15,7 +15,7 @@ from tests.report.served_runs import served, write_run
 
 pytest.importorskip("uvicorn", reason="needs the extra: pip install 'evenhand[serve]'")
 
-from evenhand.report import limits
+from evenhand.report import _limits as limits
 
 SLOW = {
     "say nothing": b"",

@@ -21,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.folder import Run, card_of
-from evenhand.training.checkpoint import load_classifier, load_state
+from evenhand.training._checkpoint import load_classifier, load_state
 from tests.runs.test_old import OLD
 
 REAL = {path.relative_to(OLD).as_posix(): path.read_bytes() for path in OLD.rglob("*") if path.is_file()}

@@ -8,7 +8,7 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.summary import summarise
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import load_classifier, load_state
+from evenhand.training._checkpoint import load_classifier, load_state
 
 OLD = Path(__file__).parent / "old" / "digits_exp-20_resnet8_cce_seed0-7d6b1b006d"
 

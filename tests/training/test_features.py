@@ -21,8 +21,8 @@ from evenhand.models.backbone import Backbone, load_backbone
 from evenhand.models.build import build_model
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights
-from evenhand.training import features as room
-from evenhand.training.features import extract_features
+from evenhand.training import _features as room
+from evenhand.training._features import extract_features
 from tests.data.pictures import encode, noise, smooth, write
 
 TRANSFORM = InputTransform(resize_size=20, crop_size=16)
@@ -286,7 +286,7 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
     code = f"""
 import numpy as np, torch
 from pathlib import Path
-from evenhand.training.features import extract_features
+from evenhand.training._features import extract_features
 from evenhand.data.table import FilePixels
 from evenhand.models.transform import InputTransform
 from tests.data.memory import peak

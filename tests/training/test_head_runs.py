@@ -22,7 +22,7 @@ from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.folder import Run
-from evenhand.training import backbones
+from evenhand.training import _backbones as backbones
 from evenhand.training.evaluation import evaluate_run
 from evenhand.training.export import export_onnx
 from evenhand.training.inference import load

@@ -17,7 +17,7 @@ from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import read_image
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import Card, load_weights, save_weights
+from evenhand.training._checkpoint import Card, load_weights, save_weights
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.run import train_run
 from tests import trained

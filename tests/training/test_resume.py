@@ -17,7 +17,7 @@ from torch import nn
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.runs.config import Config, save_config
-from evenhand.training.checkpoint import load_state, save_state
+from evenhand.training._checkpoint import load_state, save_state
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.trainer import Interrupted
 from tests.training.runs import Notes, StopAfter, assert_same_run, files_of, tiny

@@ -18,7 +18,7 @@ from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import load_config, make_config
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import load_classifier, load_state
+from evenhand.training._checkpoint import load_classifier, load_state
 from evenhand.training.run import _thumbnails, train_run
 from evenhand.training.setup import prepare
 from tests.training.runs import Notes, files_of, tiny, trainer_of, untimed_history, untimed_summary

@@ -13,7 +13,7 @@ from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import load_state, load_weights
+from evenhand.training._checkpoint import load_state, load_weights
 from evenhand.training.run import train_run
 from evenhand.training.trainer import Callback, Trainer
 from tests.training.runs import files_of, tiny, untimed_history, untimed_summary

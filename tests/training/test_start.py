@@ -13,7 +13,7 @@ from evenhand.models.build import build_model
 from evenhand.models.heads import CosineHead, last_layer, replace_head
 from evenhand.models.weights import describe_file
 from evenhand.runs.config import load_config
-from evenhand.training.checkpoint import load_classifier, load_weights
+from evenhand.training._checkpoint import load_classifier, load_weights
 from evenhand.training.inference import selected_weights
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.start import second_stage

@@ -18,7 +18,7 @@ from torch import Tensor
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.config import save_config
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
+from evenhand.training._checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
 from evenhand.training.objectives import Objective
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.trainer import Interrupted

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.text import some
+from evenhand.data._near import NearDuplicates, find_near_duplicates
 from evenhand.data.decode import probe_image
 from evenhand.data.imbalance import (
     Imbalance,
@@ -17,7 +18,6 @@ from evenhand.data.imbalance import (
     imbalance_ratio,
     resembles,
 )
-from evenhand.data.near import NearDuplicates, find_near_duplicates
 from evenhand.data.splits import Splits
 from evenhand.data.table import FilePixels, SampleTable
 from evenhand.metrics.intervals import wilson_interval

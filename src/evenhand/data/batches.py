@@ -20,7 +20,7 @@ from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
-from evenhand.data.crops import Crops, cut_in_memory, cut_streamed
+from evenhand.data._crops import Crops, cut_in_memory, cut_streamed
 from evenhand.data.images import FeatureImages, Images, MemoryImages, StreamedImages
 from evenhand.data.table import SampleTable
 

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.arrays import Arrays, reading
-from evenhand.data.download import Remote, fetch
+from evenhand.data._arrays import Arrays, reading
+from evenhand.data._download import Remote, fetch
+from evenhand.data._tiny_imagenet import load_tiny_imagenet
 from evenhand.data.road_marking import load_road_marking
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, Standard, from_npz, standard_table
 from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
-from evenhand.data.tiny_imagenet import load_tiny_imagenet
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 _LARGEST_PICKLE = 1 << 28  # CIFAR-100's training images are 155 MB; what claims more is a bomb

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.data.arrays import SPLITS
+from evenhand.data._arrays import SPLITS
 from evenhand.data.table import FilePixels, SampleTable, Split
 
 IMAGE_SUFFIXES = frozenset(

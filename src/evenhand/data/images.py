@@ -14,8 +14,8 @@ from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
-from evenhand.data import cache as cache_files
-from evenhand.data.cache import Entry
+from evenhand.data import _cache as cache_files
+from evenhand.data._cache import Entry
 from evenhand.data.decode import Interpolation, stored_size
 from evenhand.data.reading import RowReader, Threads, default_size, processors, read_headers, read_pixels
 from evenhand.data.table import ArrayPixels, FilePixels, SampleTable

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from evenhand.data.cache import Entry
+from evenhand.data._cache import Entry
 from evenhand.data.decode import BadImage, Interpolation, probe_image, quiet, read_image, resize_array, stored_size
 from evenhand.data.table import ArrayPixels, FilePixels
 

@@ -8,10 +8,10 @@ import platformdirs
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
-from evenhand.data.arrays import load_npz
+from evenhand.data._arrays import load_npz
+from evenhand.data._manifest import load_csv
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.folders import load_folder
-from evenhand.data.manifest import load_csv
 from evenhand.data.table import SampleTable
 
 
@@ -28,8 +28,8 @@ def load_source(
     Args:
         source: the name of a benchmark, `digits`, `fashion-mnist`, `cifar10`, `cifar100`, `svhn`, `tiny-imagenet` or
             `road-marking`, with options as in `road-marking:classes=10:split=runs`; or the path of a folder of class
-            folders (:func:`~evenhand.data.folders.load_folder`), of a CSV manifest
-            (:func:`~evenhand.data.manifest.load_csv`) or of a `.npz` (:func:`~evenhand.data.arrays.load_npz`). A folder
+            folders (:func:`~evenhand.data.load_folder`), of a CSV manifest
+            (:func:`~evenhand.data.load_csv`) or of a `.npz` (:func:`~evenhand.data.load_npz`). A folder
             that is named like a benchmark is meant by `./digits`.
         data_root: where benchmarks are looked for, see :func:`find_data_root`.
         download: fetch the files of a benchmark that are missing.

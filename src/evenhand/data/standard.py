@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.arrays import Arrays, array_table, read_npz
+from evenhand.data._arrays import Arrays, array_table, read_npz
 from evenhand.data.table import DatasetInfo, SampleTable, Split
 
 

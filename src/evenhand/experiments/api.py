@@ -10,13 +10,13 @@ from evenhand.core.files import read_json
 from evenhand.core.text import slug
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
-from evenhand.experiments.comparison.comparison import Comparison, write_comparison
-from evenhand.experiments.comparison.judging import MARGIN
-from evenhand.experiments.comparison.sequence import MOST_SEEDS, Plan, compare_in_looks
+from evenhand.experiments.comparison._comparison import Comparison, write_comparison
+from evenhand.experiments.comparison._judging import MARGIN
+from evenhand.experiments.comparison._sequence import MOST_SEEDS, Plan, compare_in_looks
+from evenhand.experiments.grid._unchanged import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
-from evenhand.experiments.grid.unchanged import refuse_changed_source
 from evenhand.runs.config import Config
 from evenhand.training.defaults import make_run_config
 from evenhand.training.objectives import canonical_objective, settings_to_try

@@ -1,15 +1,15 @@
 """Losses for imbalanced classification, as pure functions with the keywords of `torch.nn.functional.cross_entropy`."""
 
-from evenhand.losses.adjusted import (
+from evenhand.losses._adjusted import (
     adjust_logits,
     adjusted_cross_entropy,
     balanced_softmax_loss,
     ldam_loss,
     logit_adjusted_cross_entropy,
 )
-from evenhand.losses.cce import complement_cross_entropy, complement_entropy
-from evenhand.losses.counts import class_weights, ldam_margins, logit_offset, rare_shares
-from evenhand.losses.focal import focal_loss
+from evenhand.losses._cce import complement_cross_entropy, complement_entropy
+from evenhand.losses._counts import class_weights, ldam_margins, logit_offset, rare_shares
+from evenhand.losses._focal import focal_loss
 
 __all__ = [
     "adjust_logits",

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from evenhand.losses import functional
+from evenhand.losses._cce import check_adjustment, check_share, check_spare, refuse_both
+from evenhand.losses._counts import Counts
 from evenhand.losses._input import check_focal_gamma, check_gamma, check_reduction, check_scale, check_smoothing
-from evenhand.losses.cce import check_adjustment, check_share, check_spare, refuse_both
-from evenhand.losses.counts import Counts
 
 
 def _buffer(module: nn.Module, name: str) -> Tensor | None:

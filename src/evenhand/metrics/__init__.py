@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from evenhand.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from evenhand.metrics._sampling import sampling_variance as sampling_variance
     from evenhand.metrics.classification import accuracy as accuracy
     from evenhand.metrics.classification import balanced_accuracy as balanced_accuracy
     from evenhand.metrics.classification import class_f1 as class_f1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.metrics.sampling import find_units, sampling_variance
+from evenhand.metrics._sampling import find_units, sampling_variance
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def paired_image_error(
 
     The gain of an image is the mean over seeds of whether it was classified rightly, less that of the baseline. The
     difference is the mean over classes of the mean gain; its variance over images, or groups of them, is that of
-    :func:`evenhand.metrics.sampling.sampling_variance`. Part of that is training noise which a mean over a few seeds
+    :func:`evenhand.metrics.sampling_variance`. Part of that is training noise which a mean over a few seeds
     has left in each image: what seeds differ by within units. Without it, it is what all seeds share.
 
     Args:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
+from evenhand.metrics._sampling import find_units, sampling_variance
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.sampling import find_units, sampling_variance
 
 
 def wilson_interval(
@@ -44,7 +44,7 @@ def mean_recall_interval(
     """Return the interval of a mean of recalls over test images, or over groups of them.
 
     It is Wilson's interval with as many trials as would give a share the variance that the mean has
-    (:func:`evenhand.metrics.sampling.sampling_variance`): within classes, by group, and never 0. With groups, Student's
+    (:func:`evenhand.metrics.sampling_variance`): within classes, by group, and never 0. With groups, Student's
     t stands for the normal distribution. The model stays the same: other training runs are not in it.
 
     In simulations with 1 to 50 classes of 1 to 100 test images, intervals meant for 95% held the true value in 92.8% or

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import get_args
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models._lite0 import build_lite0
+from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
 from evenhand.models.from_timm import PREFIX, build_timm
-from evenhand.models.lite0 import build_lite0
 from evenhand.models.names import LITE0
-from evenhand.models.zoo import ALIASES, NINE, build_torchvision, torchvision_names
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)
 """The networks for CIFAR, those of the paper, and the one whose weights are a package; `list_models` names all."""
@@ -55,7 +55,7 @@ def build_model(
             their own.
         pretrained: start from weights trained on ImageNet, for all but the last layer. This needs the imagenet stem,
             and `auto` chooses it. Where images do not have three channels the first kernel is changed as
-            :func:`evenhand.models.zoo.fit_channels` says. A path: other weights of the same network, a state dict in
+            :func:`evenhand.models._zoo.fit_channels` says. A path: other weights of the same network, a state dict in
             safetensors or in torch's format.
 
     Returns:

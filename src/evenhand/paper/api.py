@@ -11,8 +11,9 @@ from evenhand.data.sources import load_source
 from evenhand.experiments.grid.estimating import estimate, size_of
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import default_workers, run_jobs
-from evenhand.paper import claims, speed
-from evenhand.paper.figures import draw_paper_figure
+from evenhand.paper import _claims as claims
+from evenhand.paper import _speed as speed
+from evenhand.paper._figures import draw_paper_figure
 from evenhand.paper.pages import write_pages, write_reproduction
 from evenhand.paper.planning import StudyOptions, deviations, jobs_of, plan
 from evenhand.paper.reproducing import Reproduction, check_sources, how_made, read_reproduction

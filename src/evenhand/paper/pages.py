@@ -9,8 +9,8 @@ from evenhand.core.files import write_csv, write_json, write_text
 from evenhand.core.text import markdown_table
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.paired import PairedDifference
-from evenhand.paper.ordering import Ordering, noise_words
-from evenhand.paper.published import published_tables
+from evenhand.paper._ordering import Ordering, noise_words
+from evenhand.paper._published import published_tables
 from evenhand.paper.reproducing import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Job
 from evenhand.experiments.grid.naming import run_folder
-from evenhand.paper.published import NETWORKS, published_tables
+from evenhand.paper._published import NETWORKS, published_tables
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, RELEASED, Panel, Study
 from evenhand.runs.config import Config, ScheduleConfig, make_config
 

@@ -4,7 +4,7 @@ import difflib
 from dataclasses import dataclass
 
 from evenhand.core.errors import EvenhandError
-from evenhand.paper.published import published_tables
+from evenhand.paper._published import published_tables
 
 METHODS = {"ERM": "ce", "FL": "focal:gamma=2:alpha=0.25", "COT": "cot", "CCE": "cce"}
 """The paper's methods as objectives: focal loss with the factors of the authors' code, COT as its authors run it."""

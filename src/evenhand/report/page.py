@@ -16,15 +16,15 @@ from markupsafe import Markup
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
 from evenhand.core.text import some
-from evenhand.report.drawing import draw_figures
-from evenhand.report.escaping import spelled_out
+from evenhand.report._drawing import draw_figures
+from evenhand.report._escaping import spelled_out
+from evenhand.report._gallery import Mistake, most_confident_errors
+from evenhand.report._material import Material, is_comparison, read_material
+from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
-from evenhand.report.gallery import Mistake, most_confident_errors
-from evenhand.report.material import Material, is_comparison, read_material
-from evenhand.report.tables import class_table, confusion_table, difference_table, objective_table, pair_table
 from evenhand.runs.content import Summary
 from evenhand.runs.folder import Run
 

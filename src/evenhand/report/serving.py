@@ -31,11 +31,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import json_line
-from evenhand.report.escaping import spelled_out
-from evenhand.report.key_figures import classes, curves, measures
-from evenhand.report.limits import FewLines, LimitedProtocol
-from evenhand.report.listing import Listing
-from evenhand.report.rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
+from evenhand.report._escaping import spelled_out
+from evenhand.report._key_figures import classes, curves, measures
+from evenhand.report._limits import FewLines, LimitedProtocol
+from evenhand.report._listing import Listing
+from evenhand.report._rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
 from evenhand.runs.folder import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
 from evenhand.data.imbalance import Imbalance
+from evenhand.runs._safe_yaml import MOST_DEPTH, Unreadable, parse_yaml, read_yaml
 from evenhand.runs.frozen import with_frozen
-from evenhand.runs.safe_yaml import MOST_DEPTH, Unreadable, parse_yaml, read_yaml
 
 RECIPES = ("small", "photos", "paper", "road-marking")
 _LARGEST = 2**63 - 1

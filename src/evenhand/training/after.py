@@ -13,7 +13,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import TAUS
 from evenhand.metrics.summary import summarise
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import KEPT, Adjusted, adjust, change_prior_of, refuse_twice
+from evenhand.training._adjusting import KEPT, Adjusted, adjust, change_prior_of, refuse_twice
 from evenhand.training.evaluation import Evaluation, predict_rows, rows_of
 from evenhand.training.inference import TrainedModel, even_out, load, selected_weights
 

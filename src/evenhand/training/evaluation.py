@@ -22,7 +22,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow, Summary, precision_name
 from evenhand.runs.folder import Run, read_leniently
-from evenhand.training.adjusting import Adjusted, beside, selected_with
+from evenhand.training._adjusting import Adjusted, beside, selected_with
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 from evenhand.training.run import start_fabric

@@ -23,8 +23,8 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.folder import Run
-from evenhand.training.checkpoint import Card, load_classifier
-from evenhand.training.ensemble import Ensemble, Member
+from evenhand.training._checkpoint import Card, load_classifier
+from evenhand.training._ensemble import Ensemble, Member
 
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""

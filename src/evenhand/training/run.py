@@ -30,13 +30,13 @@ from evenhand.models.build import known_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails, precision_name
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import Adjusted, beside, describe_fitted, selected_with
-from evenhand.training.backbones import keep_backbone, weights_told
-from evenhand.training.checkpoint import load_weights
+from evenhand.training._adjusting import Adjusted, beside, describe_fitted, selected_with
+from evenhand.training._backbones import keep_backbone, weights_told
+from evenhand.training._checkpoint import load_weights
+from evenhand.training._tensorboard import require_tensorboard
 from evenhand.training.objectives import needs_validation
 from evenhand.training.setup import Prepared, prepare
 from evenhand.training.start import pin_start
-from evenhand.training.tensorboard import require_tensorboard
 from evenhand.training.trainer import Callback, Trainer, bare
 
 MOST_FEATURES = 10_000

@@ -20,9 +20,9 @@ from evenhand.data.table import FilePixels, SampleTable, Split
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import InputTransform
 from evenhand.runs.config import Config
-from evenhand.training.backbones import keep_backbone
-from evenhand.training.features import extract_features
-from evenhand.training.pretrained import Pretrained, find_pretrained
+from evenhand.training._backbones import keep_backbone
+from evenhand.training._features import extract_features
+from evenhand.training._pretrained import Pretrained, find_pretrained
 
 SHOWN_SIZE = 96
 """Pixels of the shorter side of images that are only looked at."""

@@ -9,7 +9,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.runs.checksums import replacing_checked
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
-from evenhand.training.adjusting import Adjusted, beside, describe_fitted, selected_with
+from evenhand.training._adjusting import Adjusted, beside, describe_fitted, selected_with
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 
 

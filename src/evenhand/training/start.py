@@ -11,8 +11,8 @@ from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
-from evenhand.training.backbones import find_backbone
-from evenhand.training.checkpoint import HEAD_ONLY, Card, load_weights
+from evenhand.training._backbones import find_backbone
+from evenhand.training._checkpoint import HEAD_ONLY, Card, load_weights
 from evenhand.training.inference import selected_weights
 from evenhand.training.objectives import stage_of
 

@@ -26,13 +26,13 @@ from evenhand.models.heads import replace_head
 from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow, precision_name
 from evenhand.runs.folder import Run
-from evenhand.training.backbones import weights_told
-from evenhand.training.checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
+from evenhand.training._backbones import weights_told
+from evenhand.training._checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
+from evenhand.training._pretrained import head_alone, parameter_groups
+from evenhand.training._tensorboard import Board
 from evenhand.training.objectives import Objective, build_objective
-from evenhand.training.pretrained import head_alone, parameter_groups
 from evenhand.training.setup import Prepared
 from evenhand.training.start import body_weights, freeze_body, keep_body, load_start
-from evenhand.training.tensorboard import Board
 
 CHECK_EVERY = 50
 """Steps between two looks at the losses, which stay on the device until then."""

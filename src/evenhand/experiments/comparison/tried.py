@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from evenhand.experiments.comparison.comparison import Comparison
-from evenhand.experiments.comparison.tables import ObjectiveRow, validated_row
-from evenhand.experiments.comparison.tuning import Pick
+from evenhand.experiments.comparison._comparison import Comparison
+from evenhand.experiments.comparison._tables import ObjectiveRow, validated_row
+from evenhand.experiments.comparison._tuning import Pick
 from evenhand.runs.folder import Run
 
 

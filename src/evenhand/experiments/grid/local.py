@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.engine import End, News, finish_jobs
+from evenhand.experiments.grid._engine import End, News, finish_jobs
+from evenhand.experiments.grid._one_run import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.experiments.grid.one_run import do_run
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.runs.content import EpochRow
 from evenhand.training.trainer import Callback
@@ -240,7 +240,7 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["evenhand.experiments.grid.preload"])
+    context.set_forkserver_preload(["evenhand.experiments.grid._preload"])
     return context
 
 

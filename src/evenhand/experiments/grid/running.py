@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid._on_ray import run_on_ray
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import run_jobs
-from evenhand.experiments.grid.on_ray import run_on_ray
 from evenhand.experiments.grid.progress import GridCallback
 
 

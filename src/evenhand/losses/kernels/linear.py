@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from evenhand.losses._cce import complement_factor
+from evenhand.losses._counts import Counts, logit_offset
 from evenhand.losses._input import check, check_per_class, class_indices
-from evenhand.losses.cce import complement_factor
-from evenhand.losses.counts import Counts, logit_offset
 from evenhand.losses.kernels import _class_major
 from evenhand.losses.kernels.fused import Terms, compute
 

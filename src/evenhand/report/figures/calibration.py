@@ -12,10 +12,10 @@ from evenhand.metrics.classification import expected_calibration_error
 from evenhand.metrics.intervals import wilson_interval
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
 from evenhand.report.figures.tables import Runs, first_of
-from evenhand.report.material import Material
 
 BINS = 15
 

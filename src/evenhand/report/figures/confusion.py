@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.metrics.classification import Confusion, balanced_accuracy
 from evenhand.metrics.shots import shot_groups
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -25,7 +26,6 @@ from evenhand.report.figures.style import (
     wrap,
 )
 from evenhand.report.figures.tables import Runs, first_of, joint_confusion
-from evenhand.report.material import Material
 
 # Up to so many classes the cells are wide enough for a number.
 MOST_NUMBERED = 15

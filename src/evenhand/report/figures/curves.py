@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     QUIET,
@@ -22,7 +23,6 @@ from evenhand.report.figures.style import (
     line_style,
     new_figure,
 )
-from evenhand.report.material import Material
 
 History = Sequence[Mapping[str, float]]
 """The rows of a history."""

@@ -12,6 +12,7 @@ from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS as ROAD_MARKING
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
 from evenhand.metrics.shots import shot_groups
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
 from evenhand.report.figures.style import (
     GROUP_COLOURS,
@@ -29,7 +30,6 @@ from evenhand.report.figures.style import (
     wrap,
 )
 from evenhand.report.figures.tables import first_of
-from evenhand.report.material import Material
 
 # The lighter one stands behind, with the larger counts.
 _OVERLAID = ("#8CC6E8", "#0072B2", "#003B5C")

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import FAINT, NAME_SIZE, PALETTE, heading, legend_below, new_figure, round_ticks
-from evenhand.report.material import Material
 
 MOST_POINTS = 2_000
 FEWEST_POINTS = 10

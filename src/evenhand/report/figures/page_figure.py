@@ -7,8 +7,8 @@ from typing import Literal
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
+from evenhand.report._material import Material
 from evenhand.report.figures.style import MOST_NAMED
-from evenhand.report.material import Material
 
 # Up to so many the bars are worth an SVG.
 MOST_DRAWN = 200

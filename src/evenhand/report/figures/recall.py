@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from evenhand.metrics.classification import class_recall
 from evenhand.metrics.intervals import class_recall_intervals, mean_recall_interval
 from evenhand.metrics.predictions import Predictions
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown, by_class
 from evenhand.report.figures.style import (
     MOST_NAMED,
@@ -26,7 +27,6 @@ from evenhand.report.figures.style import (
     widest,
 )
 from evenhand.report.figures.tables import Runs, correct_by_image, first_of, joint_confusion
-from evenhand.report.material import Material
 
 # Very many classes are pooled into so many groups of similar counts.
 POOLS = 8

@@ -13,6 +13,7 @@ from evenhand.metrics.classification import class_recall
 from evenhand.metrics.images import paired_image_error
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import ShotGroups, shot_groups
+from evenhand.report._material import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
 from evenhand.report.figures.style import (
@@ -28,7 +29,6 @@ from evenhand.report.figures.style import (
     widest,
 )
 from evenhand.report.figures.tables import correct_by_image, first_of, joint_confusion
-from evenhand.report.material import Material
 
 # Among very many classes, so many at each end of the differences are named.
 EXTREMES = 10

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison.verdict import Difference, outcome_words
+from evenhand.report._material import DifferenceRow, Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -19,7 +20,6 @@ from evenhand.report.figures.style import (
     new_figure,
     widest,
 )
-from evenhand.report.material import DifferenceRow, Material
 
 
 def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline: str) -> Figure:

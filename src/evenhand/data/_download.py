@@ -1,0 +1,217 @@
+"""Fetching benchmark files: a temporary name, a checksum, then the real name; and unpacking them safely."""
+
+import hashlib
+import http.client
+import os
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+from evenhand.data._arrays import reading
+
+_CHUNK = 1 << 20
+_TIMEOUT = 30.0
+_MOST_BYTES = 4 << 30
+_MOST_FILES = 500_000
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to fetch, with the checksum that it must have."""
+
+    url: str
+    checksum: str
+    """`md5:` or `sha256:` and the digits."""
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: bool = True) -> None:
+    """Bring the files that are not in the folder yet; each is complete and verified before it gets its real name.
+
+    Args:
+        source: the data set, for messages.
+        remotes: the files.
+        folder: where they belong; made if missing.
+        download: False: only say what is missing.
+
+    Raises:
+        EvenhandError: if a file cannot be had, naming the files and where to put them.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from evenhand.core.errors import EvenhandError
+        >>> from evenhand.data._download import Remote, fetch
+        >>> remote = Remote("http://example.org/cats.zip", "md5:d41d8cd98f00b204e9800998ecf8427e")
+        >>> try:
+        ...     fetch("cats", [remote], Path("/data"), download=False)
+        ... except EvenhandError as error:
+        ...     print(error)
+        Cannot find cats and may not download it; put cats.zip into /data.
+    """
+    missing = [remote for remote in remotes if not (folder / remote.file).is_file()]
+    remedy = f"put {_listed([remote.file for remote in missing])} into {folder}."
+    if missing and not download:
+        raise EvenhandError(f"Cannot find {source} and may not download it; {remedy}")
+    for remote in missing:
+        with replacing(folder / remote.file) as temporary:
+            with temporary.open("wb") as file:
+                try:
+                    _transfer(remote, file)
+                except _BrokenTransferError as error:
+                    raise EvenhandError(f"Cannot download {source} ({error}); {remedy}") from error
+            if not verify(temporary, remote.checksum):
+                kind = remote.checksum.split(":")[0]
+                raise EvenhandError(
+                    f"What {remote.url} sent is not the known {remote.file} of {source} (its {kind} differs); "
+                    f"try again later, or {remedy}"
+                )
+
+
+def verify(path: Path, checksum: str) -> bool:
+    """Tell whether a file has this checksum.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.data._download import verify
+        >>> path = Path(tempfile.mkdtemp()) / "empty"
+        >>> path.touch()
+        >>> verify(path, "md5:d41d8cd98f00b204e9800998ecf8427e")
+        True
+    """
+    kind, digits = checksum.split(":")
+    digest = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as file:
+        while content := file.read(_CHUNK):
+            digest.update(content)
+    return digest.hexdigest() == digits
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack the folder `target.name` of a zip file as `target`, all of it or nothing.
+
+    Members that would land outside (`../`, absolute names, links) and archives that would swell beyond 4 GB are
+    refused before anything is written.
+    """
+    with reading(archive), zipfile.ZipFile(archive) as opened:
+        members = opened.infolist()
+        _refuse_dangerous(archive, members)
+        temporary = None
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+            with _progress(MofNCompleteColumn()) as progress:
+                for member in progress.track(members, description=f"Unpacking {archive.name}"):
+                    opened.extract(member, temporary)
+            if not (temporary / target.name).is_dir():
+                raise EvenhandError(f"{archive} does not hold a folder {target.name}; get the file again.")
+            # Another process may have been faster: what it unpacked is the same.
+            if not target.is_dir():
+                os.rename(temporary / target.name, target)
+        except OSError as error:
+            raise EvenhandError(
+                f"Cannot unpack {archive} into {target.parent}: {error.strerror or error}; "
+                "free some space or choose another folder."
+            ) from error
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+class _BrokenTransferError(Exception):
+    """The reason, in words, why a file did not arrive."""
+
+
+def _transfer(remote: Remote, file: BinaryIO) -> None:
+    """Copy what an address sends; only trouble with the network becomes a _BrokenTransferError."""
+    request = urllib.request.Request(remote.url, headers={"User-Agent": "evenhand"})
+    try:
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except (OSError, http.client.HTTPException) as error:
+        raise _BrokenTransferError(_reason(error)) from error
+    with response, _progress(DownloadColumn()) as progress:
+        total = response.length
+        task = progress.add_task(f"Downloading {remote.file}", total=total)
+        arrived = 0
+        while True:
+            try:
+                content = response.read(_CHUNK)
+            except (OSError, http.client.HTTPException) as error:
+                raise _BrokenTransferError(_reason(error)) from error
+            if not content:
+                break
+            file.write(content)
+            arrived += len(content)
+            progress.update(task, completed=arrived)
+    if total is not None and arrived < total:
+        raise _BrokenTransferError(f"the connection broke after {arrived:,} of {total:,} bytes")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answered {error.code} {error.reason}".rstrip()
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, socket.gaierror):
+        return "no network"
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror[0].lower() + cause.strerror[1:]
+    return str(cause).rstrip(".") or type(cause).__name__
+
+
+def _refuse_dangerous(archive: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    for member in members:
+        name = PurePosixPath(member.filename.replace("\\", "/"))
+        is_link = stat.S_ISLNK(member.external_attr >> 16)
+        if is_link or name.is_absolute() or ".." in name.parts:
+            raise EvenhandError(f"{archive} holds {member.filename!r}, which would leave its folder; get another copy.")
+    swollen = sum(member.file_size for member in members)
+    if swollen > _MOST_BYTES or len(members) > _MOST_FILES:
+        raise EvenhandError(
+            f"{archive} would unpack to {swollen:,} bytes in {len(members):,} files, more than any known data set; "
+            "get another copy."
+        )
+
+
+def _progress(amount: ProgressColumn) -> Progress:
+    """Make a bar for people: nothing is written where stderr is a file or a pipe."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        amount,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

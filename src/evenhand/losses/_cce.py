@@ -1,0 +1,300 @@
+"""Complement entropy and complement cross entropy (Kim, Lee and Jeon)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evenhand.losses._adjusted import adjusted_cross_entropy, shifted
+from evenhand.losses._complement import complement_rows
+from evenhand.losses._counts import Counts, check_length, logit_offset
+from evenhand.losses._input import (
+    check,
+    check_gamma,
+    check_number,
+    check_per_class,
+    check_smoothing,
+    class_indices,
+    holds_anywhere,
+    reduce,
+    refuse_ignore_index,
+    weigh,
+    with_batch,
+)
+from evenhand.losses.kernels.fused import Terms, fused_loss, is_fused
+
+# Below this share the complement entropy cannot change a digit of the loss.
+NEGLIGIBLE = 1e-30
+
+# Probabilities of a row that differ by less are equal: smoothing and mixing leave rounding errors behind.
+TIE = 1e-6
+
+
+def complement_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    balanced: bool = False,
+    spare: int = 0,
+) -> Tensor:
+    r"""Entropy of the predicted distribution over the *incorrect* classes.
+
+    .. math::
+        C = -\frac{1}{N} \sum_i \sum_{j \ne g} \frac{\hat y_j}{1 - \hat y_g} \log \frac{\hat y_j}{1 - \hat y_g}
+
+    (eq. 2 of Kim, Lee and Jeon, *Imbalanced Image Classification with Complement Cross Entropy*), between 0 and
+    ln(K - 1). It is large where the wrong classes share their probability evenly, so training *maximises* it: as a loss
+    to minimise, use :func:`complement_cross_entropy`.
+
+    Args:
+        input: logits, (K), (N, K) or (N, K, d1, ...).
+        target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape. With
+            probabilities, the incorrect classes of a row are those that share its smallest probability (within 1e-6);
+            where all classes tie, or fewer than two are incorrect, C = 0.
+        weight: a factor for each class, (K).
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`. The mean divides by the sum of the weights of the rows' classes, or
+            by their number where targets are probabilities, as cross entropy does.
+        balanced: divide by K - 1 (eq. 3), which brings it to the scale of the cross entropy.
+        spare: leave out the so many likeliest incorrect classes of each row: C is the entropy over those that are
+            left, with their probabilities brought to sum 1; where fewer than two are left, C = 0.
+
+    Returns:
+        A scalar, or (), (N) or (N, d1, ...) with `reduction="none"`.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses.functional import complement_entropy
+        >>> flat, peaked = torch.tensor([[4.0, 0.0, 0.0, 0.0], [4.0, 3.0, -3.0, -3.0]])
+        >>> complement_entropy(flat, torch.tensor(0))  # ln 3
+        tensor(1.0986)
+        >>> complement_entropy(peaked, torch.tensor(0))
+        tensor(0.0345)
+    """
+    classes = check(input, target, weight, reduction)
+    spare = check_spare(spare)
+    logits, labels = with_batch(input, target)
+    scale = 1.0 / (classes - 1) if balanced else 1.0
+    if spare and classes - 1 - spare < 2:
+        scale, spare = 0.0, 0
+    if labels.is_floating_point():
+        refuse_ignore_index(ignore_index)
+        rows = _soft_complement(logits, labels, scale, spare)
+        rows = rows * _row_factor(labels, weight, like=rows)
+        return reduce(rows, None, reduction, input)
+    if spare == 0 and is_fused(input, target, reduction):
+        terms = Terms(target, weight, None, None, scale, False, ignore_index, reduction)
+        if (loss := fused_loss(input, terms)) is not None:
+            return loss
+    index, valid = class_indices(labels, classes, ignore_index)
+    rows, total = weigh(complement_rows(logits, index, scale, spare=spare), index, valid, weight)
+    return reduce(rows, total, reduction, input)
+
+
+def complement_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    gamma: float | str | None = None,
+    share: float | Sequence[float] | Tensor | None = None,
+    spare: int = 0,
+    counts: Counts | None = None,
+    tau: float = 1.0,
+    offset: Tensor | None = None,
+    margin: Tensor | None = None,
+    complement_on: str = "raw",
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    r"""Complement cross entropy (CCE): cross entropy that also flattens what is predicted for the wrong classes.
+
+    .. math::
+        \mathrm{CCE} = H + \frac{\gamma}{K - 1} C \qquad \text{or, with `share`,} \qquad H - s C
+
+    (eqs. 1, 4 and 5 of Kim, Lee and Jeon), with H the cross entropy and C the :func:`complement_entropy`. It takes
+    everything `torch.nn.functional.cross_entropy` takes and means the same by it; with `gamma=0` it is that function.
+
+    With `counts`, H is taken of the logits plus tau log(counts / sum), as in :func:`logit_adjusted_cross_entropy`, and
+    C of the logits as they are.
+
+    When to use it: with `counts` and a small `share` (0.1 to 0.6) where the wrong classes of a row have nothing in
+    common; with `spare` where every class has a few that look like it. The paper's gamma / (K - 1) is small where there
+    are many classes. All three settings are worth tuning on validation images.
+
+    Args:
+        input: logits, (K), (N, K) or (N, K, d1, ...), with K >= 2. Half precision is computed in float32. A logit of
+            -inf masks its class, which still counts in K.
+        target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape (mixup, soft
+            labels). With probabilities, the incorrect classes of a row are those that share its smallest probability
+            (within 1e-6), so both partners of a mixup are correct at any mixing ratio; where all classes tie, or fewer
+            than two are incorrect, C = 0.
+        weight: a factor for each class, (K). It scales the whole loss of a row, H and C; where targets are
+            probabilities t, C is scaled by sum_k t_k weight_k.
+        gamma: how much the complement entropy counts. Negative: C is maximised, as in the paper, which uses -1, and so
+            do we where neither gamma nor share is given. `"released"` is (K - 1) / K, which the paper's released code
+            computes. The loss can be negative when gamma is.
+        share: the weight of C apart from the number of classes, 0 or more: H - share * C. One number, or one a class
+            (K), which is then that of a row's class (of probabilities t: sum_k t_k share_k). Not with gamma.
+        spare: leave the so many likeliest incorrect classes of each row out of C, which is then the entropy over the
+            others, with their probabilities brought to sum 1; where fewer than two are left, C = 0.
+        counts: training images a class, (K); a count of 0 is treated like the smallest that is not.
+        tau: how much of the log prior H adds, 0 or more; only with counts.
+        offset: what H adds to the logits, (K), in the place of counts and tau.
+        margin: what H takes off the logit of a class where it is the correct one, (K); see
+            :func:`adjusted_cross_entropy`. `ldam_margins(counts)`, times the scale that cosines were given, is LDAM.
+        complement_on: which logits C is taken of: `"raw"` or `"adjusted"`, with the offset that H has.
+        ignore_index: rows with this class index count for nothing.
+        reduction: `"mean"`, `"sum"` or `"none"`. The mean divides by the sum of the weights of the rows' classes, or
+            by their number where targets are probabilities, as cross entropy does.
+        label_smoothing: as in cross entropy; it changes H only.
+
+    Returns:
+        A scalar, or (), (N) or (N, d1, ...) with `reduction="none"`; of the input's dtype, or float32 under autocast.
+
+    Raises:
+        ValueError: for shapes, dtypes, counts or settings that do not fit.
+        IndexError: for a class index outside 0..K-1 that is not `ignore_index`, in eager mode on the CPU.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses.functional import complement_cross_entropy
+        >>> logits = torch.tensor([[4.0, 0.0, 0.0, 0.0], [4.0, 3.0, -3.0, -3.0]], requires_grad=True)
+        >>> target = torch.tensor([0, 0])
+        >>> complement_cross_entropy(logits, target, reduction="none")  # flat wrong classes cost less than a peak
+        tensor([-0.3127,  0.3031], grad_fn=...)
+        >>> complement_cross_entropy(logits, target, gamma=0) == torch.nn.functional.cross_entropy(logits, target)
+        tensor(True)
+        >>> complement_cross_entropy(logits, target, share=0.3, spare=1, counts=[500, 100, 50, 50])
+        tensor(-0.1687, grad_fn=...)
+    """
+    usual = spare == 0 and label_smoothing == 0 and tau == 1 and complement_on == "raw"
+    if usual and counts is None and is_fused(input, target, reduction):  # first, since every other question costs time
+        factor = complement_factor(gamma, share, input.size(1))
+        terms = Terms(target, weight, offset, margin, factor, True, ignore_index, reduction)
+        if (loss := _fused(input, terms)) is not None:
+            return loss
+    classes = check(input, target, weight, reduction)
+    check_smoothing(label_smoothing)
+    factor = complement_factor(gamma, share, classes)
+    spare = check_spare(spare)
+    check_adjustment(counts, tau, offset, complement_on)
+    if counts is not None:
+        offset = logit_offset(check_length(counts, classes), tau).to(input.device)
+    check_per_class(offset, "offset", classes)
+    check_per_class(margin, "margin", classes)
+    cross_entropy = partial(
+        adjusted_cross_entropy,
+        margin=margin,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
+    if (not isinstance(factor, Tensor) and abs(factor) < NEGLIGIBLE) or (spare and classes - 1 - spare < 2):
+        return cross_entropy(input, target, weight, offset=offset, reduction=reduction)
+    logits, labels = with_batch(input, target)
+    if complement_on == "adjusted":
+        logits, offset = shifted(logits, offset), None
+    if labels.is_floating_point():
+        refuse_ignore_index(ignore_index)
+        number, per_class = (1.0, factor) if isinstance(factor, Tensor) else (factor, None)
+        rows = _soft_complement(logits, labels, number, spare)
+        rows, total = rows * _row_factor(labels, weight, per_class, like=rows), None
+    else:
+        index, valid = class_indices(labels, classes, ignore_index)
+        by_row = factor[index] if isinstance(factor, Tensor) else factor
+        back = None if margin is None else margin[index]
+        if label_smoothing == 0 and not _learned(factor, offset, margin):
+            rows = complement_rows(
+                logits, index, by_row, with_cross_entropy=True, offset=offset, margin=back, spare=spare
+            )
+            rows, total = weigh(rows, index, valid, weight)
+            return reduce(rows, total, reduction, input)
+        rows, total = weigh(by_row * complement_rows(logits, index, 1.0, spare=spare), index, valid, weight)
+    rows = rows + cross_entropy(logits.to(rows.dtype), labels, weight, offset=offset, reduction="none")
+    return reduce(rows, total, reduction, input)
+
+
+def _fused(input: Tensor, terms: Terms) -> Tensor | None:
+    """Return the loss from a kernel, if one takes it and there is a complement to compute."""
+    if isinstance(terms.share, Tensor):
+        return fused_loss(input, terms._replace(share=terms.share.to(torch.float32)))
+    return fused_loss(input, terms) if abs(terms.share) >= NEGLIGIBLE else None
+
+
+def _learned(*values: float | Tensor | None) -> bool:
+    """Tell whether one of them is to be differentiated as well, which the fused form does not do."""
+    return any(value.requires_grad for value in values if isinstance(value, Tensor))
+
+
+def complement_factor(gamma: Any, share: Any, classes: int) -> float | Tensor:
+    """Return the factor of C that gamma or share stands for: a number, or one a class (K)."""
+    if share is None:
+        checked = -1.0 if gamma is None else check_gamma(gamma)
+        return 1.0 / classes if isinstance(checked, str) else checked / (classes - 1)
+    refuse_both(gamma, share)
+    weight = check_share(share)
+    if isinstance(weight, Tensor):
+        check_per_class(weight, "share", classes)
+    return -weight
+
+
+def refuse_both(gamma: Any, share: Any) -> None:
+    """Refuse a gamma beside a share."""
+    if gamma is not None and share is not None:
+        raise ValueError(f"gamma and share both weigh the complement, got gamma {gamma} and share {share}: give one.")
+
+
+def check_share(share: Any) -> float | Tensor:
+    """Return the weight of C if it is a number of 0 or more, or one a class."""
+    if isinstance(share, (str, int, float)) or (isinstance(share, Tensor) and share.dim() == 0):
+        return check_number(share, "share", least=0)
+    try:
+        each = torch.as_tensor(share)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"share must be a number, or one a class, got {share!r}.") from None
+    each = each if each.is_floating_point() else each.to(torch.get_default_dtype())
+    if holds_anywhere(~((each >= 0) & each.isfinite())):
+        raise ValueError(f"share must be finite numbers of 0 or more, got {each.tolist()}.")
+    return each
+
+
+def check_spare(spare: Any) -> int:
+    """Return how many rivals are spared if it is a whole number of 0 or more."""
+    if isinstance(spare, bool) or not isinstance(spare, int) or spare < 0:
+        raise ValueError(f"spare must be a whole number of 0 or more, got {spare!r}.")
+    return spare
+
+
+def check_adjustment(counts: Any, tau: Any, offset: Any, complement_on: Any) -> None:
+    """Refuse what would adjust logits twice, or not at all."""
+    if complement_on not in ("raw", "adjusted"):
+        raise ValueError(f"complement_on must be 'raw' or 'adjusted', got {complement_on!r}.")
+    if counts is not None and offset is not None:
+        raise ValueError("counts and offset both shift the logits of H, got both: give one.")
+    if counts is None and check_number(tau, "tau", least=0) != 1:
+        raise ValueError(f"tau is how much of the counts' log prior to add, got {tau} without counts.")
+    if complement_on == "adjusted" and counts is None and offset is None:
+        raise ValueError("complement_on='adjusted' needs counts or an offset to adjust by, got neither.")
+
+
+def _soft_complement(logits: Tensor, target: Tensor, scale: float, spare: int) -> Tensor:
+    """Return scale * C of each row under class probabilities."""
+    smallest = target.amin(1, keepdim=True)
+    incorrect = target <= smallest + TIE
+    correct = ~incorrect | incorrect.all(1, keepdim=True)
+    return complement_rows(logits, correct, scale, spare=spare)
+
+
+def _row_factor(target: Tensor, *factors: Tensor | None, like: Tensor) -> Tensor:
+    """Return sum_k t_k of each row under class probabilities, each class times its factors."""
+    each = target.to(like.dtype).movedim(1, -1)
+    for factor in factors:
+        if factor is not None:
+            each = each * factor.to(like.dtype)
+    return each.sum(-1)

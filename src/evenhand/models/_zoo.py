@@ -1,0 +1,280 @@
+"""Networks of torchvision: what is cut and sewn so that they take any images and any number of classes."""
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, Literal
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.models import get_model, get_model_weights
+from torchvision.models import list_models as list_torchvision
+
+from evenhand.core.errors import EvenhandError
+from evenhand.models.classifier import BodyAndHead, Classifier, Request
+from evenhand.models.transform import InputTransform
+from evenhand.models.weights import Weights, describe_file, fetch_weights, fill, read_state
+
+SMALL_UP_TO = 96
+"""The largest image size, in pixels, for which `auto` means the small stem."""
+
+
+def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(network.get_submodule(parent), name, module)
+
+
+def _cut_off_last(network: nn.Module, last: str) -> BodyAndHead:
+    head = network.get_submodule(last)
+    _replace(network, last, nn.Identity())
+    return BodyAndHead(network, head)
+
+
+def _take_apart(network: nn.Module, last: str) -> BodyAndHead:
+    """Split a SqueezeNet: its own forward would flatten the map that the head needs."""
+    dropout, *head = network.get_submodule(last.rpartition(".")[0]).children()
+    return BodyAndHead(nn.Sequential(network.get_submodule("features"), dropout), nn.Sequential(*head, nn.Flatten()))
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where the parts to change lie in networks built alike, as dotted paths, and how they are changed."""
+
+    first: str
+    """The first convolution."""
+    pool: str | None
+    """The max-pooling of the stem, if there is one."""
+    last: str
+    """The layer that makes logits."""
+    initialise: Callable[[Tensor], Tensor]
+    """How the family fills the kernel of its first convolution."""
+    split: Callable[[nn.Module, str], BodyAndHead] = _cut_off_last
+    """Given a network and the path of its last layer, part it there."""
+    smallest: tuple[int, int] = (1, 1)
+    """The shortest side in pixels, with the small and the imagenet stem, that survives all the halving."""
+
+
+_kaiming_out = partial(nn.init.kaiming_normal_, mode="fan_out", nonlinearity="relu")
+_RESNET = Family("conv1", "maxpool", "fc", _kaiming_out)
+_SQUEEZENET = Family(
+    "features.0", "features.2", "classifier.1", nn.init.kaiming_uniform_, split=_take_apart, smallest=(4, 17)
+)
+_DENSENET = Family("features.conv0", "features.pool0", "classifier", nn.init.kaiming_normal_, smallest=(8, 29))
+_EFFICIENTNET = Family("features.0.0", None, "classifier.1", _kaiming_out)
+
+# How names of torchvision's begin, and the family; of any other network only the two ends are known.
+_FAMILIES = {
+    ("resnet", "resnext", "wide_resnet"): _RESNET,
+    ("squeezenet1_1",): _SQUEEZENET,
+    ("squeezenet1_0",): replace(_SQUEEZENET, smallest=(4, 21)),
+    ("densenet",): _DENSENET,
+    ("efficientnet_b",): _EFFICIENTNET,
+}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # Their heads in the middle help training only; the official weights want images scaled once more.
+    "googlenet": {"aux_logits": False, "transform_input": True, "init_weights": True},
+    "inception_v3": {"aux_logits": False, "transform_input": True, "init_weights": True},
+}
+_TRAINING_ONLY = re.compile(r"aux\d\.|AuxLogits\.")
+_DENSENET_KEY = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(\d)")
+"""In the published files of DenseNet names have one more dot."""
+_ONE_SIZE = ("vit", "maxvit")
+"""Networks that learned the positions of one image size."""
+
+ALIASES = {"squeezenet": "squeezenet1_1", "resnext50": "resnext50_32x4d"}
+"""Short names and torchvision's for the same networks."""
+
+NINE = (
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "squeezenet",
+    "resnext50",
+    "densenet121",
+    "efficientnet_b0",
+    "efficientnet_b1",
+    "efficientnet_b7",
+)
+"""The networks of the paper."""
+
+
+@cache
+def torchvision_names() -> tuple[str, ...]:
+    """Return the networks of torchvision that have official ImageNet weights, by its own names.
+
+    Example:
+        >>> from evenhand.models._zoo import torchvision_names
+        >>> {"resnet18", "mobilenet_v3_small", "convnext_tiny", "vit_b_16"} <= set(torchvision_names())
+        True
+    """
+    return tuple(list_torchvision(module=torchvision.models))
+
+
+def build_torchvision(request: Request) -> Classifier:
+    """Build a network of torchvision's but for the stem, the number of channels and the last layer.
+
+    The small stem is a 3 x 3 convolution with stride 1 and no max-pooling behind it. Pretrained are all weights but
+    those of the last layer; see `fit_channels` for images without three channels.
+
+    Example:
+        >>> from evenhand.models.classifier import Request
+        >>> from evenhand.models._zoo import build_torchvision
+        >>> request = Request("squeezenet", num_classes=5, channels=1, image_size=224, stem="auto", pretrained=False)
+        >>> build_torchvision(request).stem
+        'imagenet'
+    """
+    original = ALIASES.get(request.name, request.name)
+    known = _known_family(original)
+    stem = _choose_stem(request, known, original)
+    network = _build(original, request)
+    family = known or _two_ends(network)
+    if stem == "small" or request.channels != 3:
+        _replace(network, family.first, _first(network, family, request.channels, stem))
+    if stem == "small" and family.pool:
+        _replace(network, family.pool, nn.Identity())
+    if request.pretrained is True:
+        _fill_official(network, family, request)
+    elif request.pretrained:
+        _fill(network, family, request, describe_file(request.pretrained))
+    num_features = network.get_parameter(f"{family.last}.weight").shape[1]
+    return Classifier(family.split(network, family.last), name=request.name, stem=stem, num_features=num_features)
+
+
+def torchvision_transform(name: str) -> InputTransform:
+    """Return what the makers of the official weights put images through.
+
+    Example:
+        >>> from evenhand.models._zoo import torchvision_transform
+        >>> transform = torchvision_transform("efficientnet_b0")
+        >>> transform.resize_size, transform.crop_size, transform.interpolation
+        (256, 224, 'bicubic')
+    """
+    made: Any = get_model_weights(ALIASES.get(name, name)).DEFAULT.transforms()
+    return InputTransform(
+        resize_size=made.resize_size[0],
+        crop_size=made.crop_size[0],
+        interpolation=made.interpolation.value,
+        mean=tuple(made.mean),
+        std=tuple(made.std),
+    )
+
+
+def torchvision_weights(name: str) -> Weights:
+    """Return the official weights, after a download if they are not here yet."""
+    return fetch_weights(name, get_model_weights(ALIASES.get(name, name)).DEFAULT.url)
+
+
+def fit_channels(kernel: Tensor, channels: int) -> Tensor:
+    """Make the first kernel of a trained network, (F, C, h, w), take another number of channels.
+
+    For one channel the kernel is summed over C: a grey image gives what the image repeated C times gave. For other
+    numbers its slices are repeated in turn and scaled by C / channels, so that the response keeps its size; which
+    channel each slice once looked at is lost.
+
+    Returns:
+        The kernel, (F, channels, h, w).
+
+    Example:
+        >>> import torch
+        >>> from evenhand.models._zoo import fit_channels
+        >>> kernel = torch.tensor([1.0, 2.0, 6.0]).reshape(1, 3, 1, 1)
+        >>> fit_channels(kernel, 1).flatten()
+        tensor([9.])
+        >>> fit_channels(kernel, 4).flatten()
+        tensor([0.7500, 1.5000, 4.5000, 0.7500])
+    """
+    before = kernel.shape[1]
+    if channels == before:
+        return kernel
+    if channels == 1:
+        return kernel.sum(dim=1, keepdim=True)
+    return kernel[:, torch.arange(channels) % before] * (before / channels)
+
+
+def _known_family(original: str) -> Family | None:
+    return next((family for begins, family in _FAMILIES.items() if original.startswith(begins)), None)
+
+
+def _two_ends(network: nn.Module) -> Family:
+    """Say of a network without a family where it begins and ends; its stem stays as it is."""
+    first = next(path for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
+    *_, last = (path for path, module in network.named_modules() if isinstance(module, nn.Linear))
+    return Family(first, None, last, _kaiming_out)
+
+
+def _build(original: str, request: Request) -> nn.Module:
+    options = _OPTIONS.get(original, {})
+    if original.startswith("vit"):
+        options = {"image_size": _smallest(original)}
+    if options.get("transform_input") and request.channels != 3:
+        raise EvenhandError(f"{request.name} takes images of 3 channels, got {request.channels}.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        network: nn.Module = get_model(original, num_classes=request.num_classes, **options)
+    return network
+
+
+def _smallest(original: str) -> int:
+    return int(get_model_weights(original).DEFAULT.meta["min_size"][0])
+
+
+def _choose_stem(request: Request, family: Family | None, original: str) -> Literal["small", "imagenet"]:
+    if request.pretrained is True and request.stem == "small":
+        raise EvenhandError("Pretrained weights need the imagenet stem: leave the stem at auto, or do without them.")
+    stem = request.stem
+    if stem == "small" and family is None:
+        raise EvenhandError(f"{request.name} has no small stem: leave the stem at auto, or choose imagenet.")
+    if stem == "auto":
+        small = request.image_size <= SMALL_UP_TO and not request.pretrained and family is not None
+        stem = "small" if small else "imagenet"
+    smallest = family.smallest[stem == "imagenet"] if family else _smallest(original)
+    if original.startswith(_ONE_SIZE) and request.image_size != smallest:
+        raise EvenhandError(
+            f"{request.name} takes images of {smallest} px and no others, got {request.image_size}; resize them or "
+            "choose another network."
+        )
+    if request.image_size < smallest:
+        can_shrink = family is not None and stem == "imagenet" and not request.pretrained
+        way_out = "choose the small stem" if can_shrink else "enlarge them"
+        raise EvenhandError(
+            f"{request.name} with the {stem} stem takes images of {smallest} px or more, got {request.image_size}; "
+            f"{way_out} or another network."
+        )
+    return stem
+
+
+def _first(network: nn.Module, family: Family, channels: int, stem: str) -> nn.Conv2d:
+    old: Any = network.get_submodule(family.first)
+    size, stride, padding = (3, 1, 1) if stem == "small" else (old.kernel_size, old.stride, old.padding)
+    new = nn.Conv2d(channels, old.out_channels, size, stride, padding, bias=old.bias is not None)
+    family.initialise(new.weight)
+    if new.bias is not None:
+        nn.init.zeros_(new.bias)
+    return new
+
+
+def _fill_official(network: nn.Module, family: Family, request: Request) -> None:
+    weights = torchvision_weights(request.name)
+    try:
+        _fill(network, family, request, weights)
+    except EvenhandError as error:
+        # A download gets its name only when it is whole, so a file that is there came before and is no good.
+        raise EvenhandError(
+            f"Cannot use the pretrained weights of {request.name} in {weights.file} ({str(error).rstrip('.')}); delete "
+            f"the file, and it will be downloaded again from {weights.source}."
+        ) from error
+
+
+def _fill(network: nn.Module, family: Family, request: Request, weights: Weights) -> None:
+    state = {
+        _DENSENET_KEY.sub(r"\1\2", key): value
+        for key, value in read_state(weights.file).items()
+        if not _TRAINING_ONLY.match(key)
+    }
+    kernel = f"{family.first}.weight"
+    if kernel in state:
+        state[kernel] = fit_channels(state[kernel], request.channels)
+    fill(network, state, fresh=f"{family.last}.", what=f"The weights in {weights.file}")

@@ -1,0 +1,296 @@
+"""The claims of the paper's text against our own finished runs."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
+from evenhand.experiments.grid.naming import canonical_source
+from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
+from evenhand.paper._groups import FOUR, Group, find_groups, score
+from evenhand.paper._ordering import State, decided, noise_words
+from evenhand.paper._speed import PAPER
+from evenhand.runs.folder import Run
+
+CLUSTERS = ("T-shirt/top", "Pullover", "Dress", "Coat", "Shirt")
+GAIN = 11.02
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What some runs say about a claim."""
+
+    where: str
+    state: State
+    says: str
+    against: float = 1.0
+    """The p-value of what speaks against the claim, corrected within the finding; 1 where nothing does."""
+    stand_in: bool = False
+    """Whether another network stands in for the paper's."""
+
+
+def find_evidence(root: Path, speed: Path) -> dict[str, list[Finding]]:
+    """Judge every claim by the finished runs; an empty list where there are none for it.
+
+    Args:
+        root: the folder of the run folders.
+        speed: the `table.json` of the study `speed`, which may be missing.
+    """
+    groups = find_groups(root)
+    judges: dict[str, Callable[[Group], Finding | None]] = {
+        "cce-best": _cce_best,
+        "cot-over-erm": _cot_over_erm,
+        "resnet101": _gain,
+        "gamma-best": _gamma_best,
+        "gamma-falls": _gamma_falls,
+        "every-class": _every_class,
+        "clusters": _clusters,
+        "fewer-epochs": _fewer_epochs,
+    }
+    found = {name: [each for each in map(judge, groups) if each] for name, judge in judges.items()}
+    return found | {"faster": list(_faster(speed))}
+
+
+def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal["not run yet"]:
+    """Join findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
+
+    What speaks against it is corrected once more, by Holm over all findings: among many, one may be chance. Where the
+    paper's own networks were trained, these alone decide.
+
+    Args:
+        findings: of one claim.
+        exceptions: in so many places it may fail and still hold, if it holds in more than those.
+    """
+    own = [each for each in findings if not each.stand_in] or list(findings)
+    if not own:
+        return "not run yet"
+    against = [p is not None and p < LEVEL for p in holm([each.against for each in own])]
+    fails = sum(
+        clear and each.state.startswith(("does not", "no sign")) for clear, each in zip(against, own, strict=True)
+    )
+    held = sum(each.state.startswith("holds") for each in own)
+    others = len(own) - held
+    return decided(
+        holds=others <= exceptions and others < held,
+        fails=fails > exceptions,
+        stand_in=any(each.stand_in for each in own),
+    )
+
+
+def difference_words(difference: PairedDifference, unit: str = " points", digits: int = 2) -> str:
+    """Write a difference with its interval and number of seeds.
+
+    Example:
+        >>> from evenhand.paper._evidence import difference_words
+        >>> from evenhand.metrics.paired import paired_difference
+        >>> difference_words(paired_difference([82.0, 83.0, 81.1], [80.0, 81.0, 79.0]))
+        '+2.03 [1.89, 2.18] points, n=3'
+    """
+    ends = "" if difference.low is None else f" [{difference.low:.{digits}f}, {difference.high:.{digits}f}]"
+    return f"{difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
+
+
+def _plain_accuracy(run: Run) -> float:
+    return 100 * run.summary.accuracy
+
+
+def _clear(p: float | None) -> bool:
+    return p is not None and p < LEVEL
+
+
+def _finding(group: Group, says: str, *, holds: bool, against: float) -> Finding:
+    """Return a finding; `against` is the p-value of what speaks against the claim, 1 where nothing does."""
+    state = decided(holds=holds, fails=against < LEVEL, stand_in=group.stand_in)
+    return Finding(group.where, state, says, against, group.stand_in)
+
+
+def _one_difference(group: Group, says: str, difference: PairedDifference) -> Finding:
+    """Judge a claim that is one difference above 0."""
+    clear = _clear(difference.p)
+    against = 1.0 if difference.p is None or difference.mean >= 0 else difference.p
+    return _finding(group, says, holds=clear and difference.mean > 0, against=against)
+
+
+def _all_above(group: Group, found: Mapping[str, tuple[PairedDifference, float | None]], over: str) -> Finding:
+    """Judge a claim that is several differences above 0, each with its p as the page corrects it."""
+    against = [p for each, p in found.values() if each.mean < 0 and p is not None]
+    holds = all(each.mean > 0 and _clear(p) for each, p in found.values())
+    says = "; ".join(f"{difference_words(each)}{over}{name} ({noise_words(p)})" for name, (each, p) in found.items())
+    return _finding(group, says, holds=holds, against=min(against, default=1.0))
+
+
+def _ahead(group: Group, one: str, others: Mapping[str, str]) -> Finding | None:
+    """Judge whether one objective is ahead of all others."""
+    found = {name: group.compare(one, objective, score) for name, objective in others.items()}
+    known = {name: (each, group.noise.get((one, others[name]))) for name, each in found.items() if each is not None}
+    return _all_above(group, known, " over ") if known else None
+
+
+def _cce_best(group: Group) -> Finding | None:
+    rivals = {name: objective for name, objective in FOUR.items() if name != "CCE"}
+    if not all(group.runs.get(objective) for objective in FOUR.values()):
+        return None
+    return _ahead(group, FOUR["CCE"], rivals)
+
+
+def _cot_over_erm(group: Group) -> Finding | None:
+    return _ahead(group, FOUR["COT"], {"ERM": FOUR["ERM"]})
+
+
+def _gain(group: Group) -> Finding | None:
+    """Judge the gain on the paper's random split; the network that a small study trains instead is shown only."""
+    config = group.config
+    if canonical_source(config.data.source) != "road-marking" or config.model.name not in ("resnet101", "resnet8"):
+        return None
+    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _plain_accuracy)
+    if difference is None:
+        return None
+    says = f"accuracy {difference_words(difference)}"
+    if config.model.name != "resnet101":
+        return Finding(
+            group.where,
+            "not decided",
+            f"{says}; {config.model.name} stands in here, which decides nothing about ResNet-101",
+            stand_in=True,
+        )
+    state: State = "not decided"
+    if difference.low is not None and difference.high is not None:
+        state = "does not hold" if difference.high < GAIN else "holds" if difference.low > 0 else "not decided"
+    return Finding(group.where, state, says, against=0.0 if state == "does not hold" else 1.0)
+
+
+def _gamma_best(group: Group) -> Finding | None:
+    gammas = group.gammas
+    if -1 not in gammas or len(gammas) < 3:
+        return None
+    return _ahead(group, gammas[-1], {f"gamma={gamma:g}": each for gamma, each in gammas.items() if gamma != -1})
+
+
+def _gamma_falls(group: Group) -> Finding | None:
+    gammas = group.gammas
+    known = {}
+    for one, other in pairwise(gammas):
+        found = group.compare(gammas[one], gammas[other], score)
+        if found is not None:
+            noise = group.noise.get((gammas[one], gammas[other]))
+            known[f"gamma={one:g} over gamma={other:g}"] = (found, noise)
+    return _all_above(group, known, " for ") if len(known) > 1 else None
+
+
+def _every_class(group: Group) -> Finding | None:
+    source = canonical_source(group.config.data.source)
+    if not source.startswith("cifar") or not group.config.data.imbalance.startswith("exp:"):
+        return None
+    total = group.compare(FOUR["CCE"], FOUR["ERM"], score)
+    if total is None:
+        return None
+    some_run = next(iter(group.runs[FOUR["CCE"]].values()))
+    names = [row.name for row in some_run.summary.per_class if row.recall is not None]
+    found = {name: group.compare(FOUR["CCE"], FOUR["ERM"], partial(_recall, name)) for name in names}
+    known = {name: each for name, each in found.items() if each is not None}
+    corrected = dict(zip(known, holm([each.p for each in known.values()]), strict=True))
+    lower = sorted((name for name, each in known.items() if each.mean < 0), key=lambda name: known[name].mean)
+    clearly = [name for name in lower if _clear(corrected[name])]
+    gained = sum(each.mean > 0 for each in known.values())
+    all_gain = gained == len(known) and _clear(total.p)
+    against = min((p for name in clearly if (p := corrected[name]) is not None), default=1.0)
+    says = f"{gained} of {len(known)} classes gain on average"
+    if lower:
+        says += f", {len(lower)} lose ({len(clearly)} beyond noise), most of all {some(lower, 3)}"
+    return _finding(group, f"{says}; balanced accuracy {difference_words(total)}", holds=all_gain, against=against)
+
+
+def _recall(name: str, run: Run) -> float:
+    found = next(row.recall for row in run.summary.per_class if row.name == name)
+    return math.nan if found is None else 100 * found
+
+
+def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classes: Sequence[int]) -> float:
+    """Return how far classes lie apart in feature space: mean distance of their centres over their mean radius.
+
+    The radius of a class is the root of the mean squared distance of its images to its centre, so that the number does
+    not change if all features are scaled.
+
+    Args:
+        features: (N, F).
+        targets: (N,).
+        classes: which classes.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.paper._evidence import separation
+        >>> features = np.array([[-1.0, 0], [1, 0], [9, 0], [11, 0]])
+        >>> separation(features, np.array([0, 0, 1, 1]), [0, 1])
+        10.0
+    """
+    members = [features[targets == k] for k in classes]
+    centres = [own.mean(axis=0) for own in members]
+    radii = [math.sqrt(float(((own - own.mean(axis=0)) ** 2).sum(axis=1).mean())) for own in members]
+    distances = [float(np.linalg.norm(one - other)) for one, other in combinations(centres, 2)]
+    return float(np.mean(distances) / np.mean(radii))
+
+
+def _clusters(group: Group) -> Finding | None:
+    data = group.config.data
+    if canonical_source(data.source) != "fashion-mnist" or data.imbalance != "exp:10":
+        return None
+    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _cluster_separation)
+    if difference is None:
+        return None
+    says = f"distance of class centres over class radius {difference_words(difference, unit='')}"
+    return _one_difference(group, says, difference)
+
+
+def _cluster_separation(run: Run) -> float:
+    names = [row.name for row in run.summary.per_class]
+    kept = run.features
+    return separation(kept.features.astype(np.float64), kept.targets, [names.index(name) for name in CLUSTERS])
+
+
+def _fewer_epochs(group: Group) -> Finding | None:
+    """Count epochs until each first reaches an error that both reach: the larger of their errors at the end."""
+    if canonical_source(group.config.data.source).split(":")[0] != "road-marking":
+        return None
+    runs = {name: group.runs.get(FOUR[name], {}) for name in ("CCE", "ERM")}
+    curves = {name: {seed: _errors(run) for seed, run in own.items()} for name, own in runs.items()}
+    common = sorted(seed for seed in curves["CCE"] if curves["CCE"][seed] and curves["ERM"].get(seed))
+    if not common:
+        return None
+    needed: dict[str, list[float]] = {"CCE": [], "ERM": []}
+    for seed in common:
+        goal = max(curves[name][seed][-1] for name in needed)
+        for name, own in needed.items():
+            own.append(1 + next(k for k, error in enumerate(curves[name][seed]) if error <= goal))
+    difference = paired_difference(needed["ERM"], needed["CCE"])
+    says = f"ERM needs {difference_words(difference, unit=' epochs', digits=1)} more than CCE for an error both reach"
+    return _one_difference(group, says, difference)
+
+
+def _errors(run: Run) -> list[float]:
+    return [1 - row["test_accuracy"] for row in run.history if "test_accuracy" in row]
+
+
+def _faster(path: Path) -> Iterator[Finding]:
+    """The paper's factor holds if it lies between our two forms of COT, or within a tenth of one of them."""
+    try:
+        settings = json.loads(path.read_text("utf-8"))["settings"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError) as error:
+        raise EvenhandError(f"Cannot read {path} ({error}); make it again with evenhand reproduce speed.") from error
+    for each in settings:
+        one, two = (each["ratios"][name]["median"] for name in ("cot:forwards=1", "cot"))
+        holds = min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1
+        where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
+        forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
+        says = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
+        yield Finding(where, "holds" if holds else "does not hold", says, against=1.0 if holds else 0.0)

@@ -1,0 +1,122 @@
+"""The paper's figures, drawn from the runs of a study."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.report import figures
+from evenhand.runs.folder import Run
+
+Conditions = tuple[str, str, str]
+"""Source, imbalance and network: what the runs in one picture share."""
+Members = dict[str, list[Run]]
+"""Runs by objective, one per seed."""
+
+
+def draw_paper_figure(name: str, runs: Sequence[Path], folder: Path) -> list[Path]:
+    """Draw a figure of the paper, one picture for each source, imbalance and network among the runs.
+
+    Args:
+        name: `figure-overview`, `figure-distributions`, `figure-confusion`, `figure-tsne`, `figure-convergence` or
+            `figure-errors`.
+        runs: folders of finished runs; `figure-distributions` needs none.
+        folder: where the pictures go, each as PNG, SVG and PDF.
+
+    Returns:
+        What was written.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.paper import draw_paper_figure
+        >>> [path.name for path in draw_paper_figure("figure-distributions", [], Path(tempfile.mkdtemp()))]
+        ['figure-distributions.png', 'figure-distributions.svg', 'figure-distributions.pdf']
+    """
+    if name == "figure-distributions":
+        return _save(figures.class_distributions(figures.paper_distributions()), folder / name)
+    if not runs:
+        raise EvenhandError(f"There is no finished run to draw {name} from.")
+    written = []
+    for conditions, members in _by_conditions(runs).items():
+        source, imbalance, network = (part.replace(":", "-").replace("=", "-") for part in conditions)
+        stem = "_".join([name, Path(source).name, *([] if imbalance == "none" else [imbalance]), network])
+        written += _save(DRAWN[name](members), folder / stem)
+    return written
+
+
+def _by_conditions(runs: Sequence[Path]) -> dict[Conditions, Members]:
+    found: dict[Conditions, Members] = {}
+    for run in map(Run, runs):
+        config = run.config
+        conditions = (config.data.source, config.data.imbalance, config.model.name)
+        found.setdefault(conditions, {}).setdefault(config.objective, []).append(run)
+    return found
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    # The name may hold a dot, so the ending is added, not put in place of one.
+    paths = [stem.with_name(stem.name + ending) for ending in figures.FORMATS]
+    for path in paths:
+        figures.save_figure(figure, path)
+    return paths
+
+
+def _overview(members: Members) -> Figure:
+    predictions = {name: runs[0].predictions for name, runs in members.items()}
+    pictures: dict[str, NDArray[np.uint8]] = {}
+    for runs in members.values():
+        images, ids = _thumbnails(runs[0])
+        pictures |= dict(zip(ids, images, strict=True))
+    chosen = figures.overview_image(predictions, list(pictures))
+    return figures.overview(predictions, pictures[chosen], chosen)
+
+
+def _confusion(members: Members) -> Figure:
+    runs = {name: [run.predictions for run in own] for name, own in members.items()}
+    return figures.confusion_matrices(runs, by_count=True)
+
+
+def _tsne(members: Members) -> Figure:
+    """Draw the first seed of each objective; only images whose features every one of them kept."""
+    kept = {name: _features(runs[0]) for name, runs in members.items()}
+    shared = set.intersection(*(set(ids) for ids, _ in kept.values()))
+    features = {
+        name: values[[place for place, each in enumerate(ids) if each in shared]]
+        for name, (ids, values) in kept.items()
+    }
+    predictions = next(iter(members.values()))[0].predictions
+    targets = dict(zip(predictions.ids.tolist(), predictions.targets.tolist(), strict=True))
+    first = next(iter(kept.values()))[0]
+    shown = np.array([targets[each] for each in first if each in shared], np.int64)
+    return figures.feature_embeddings(features, shown, predictions.class_names, predictions.train_counts.tolist())
+
+
+def _convergence(members: Members) -> Figure:
+    histories = {name: [run.history for run in runs] for name, runs in members.items()}
+    return figures.error_curves(histories)
+
+
+def _errors(members: Members) -> Figure:
+    run = next(iter(members.values()))[0]
+    return figures.error_study(run.predictions, *_thumbnails(run))
+
+
+DRAWN: Mapping[str, Callable[[Members], Figure]] = {
+    "figure-overview": _overview,
+    "figure-confusion": _confusion,
+    "figure-tsne": _tsne,
+    "figure-convergence": _convergence,
+    "figure-errors": _errors,
+}
+
+
+def _thumbnails(run: Run) -> tuple[NDArray[np.uint8], list[str]]:
+    return run.thumbnails.images, run.thumbnails.ids.tolist()
+
+
+def _features(run: Run) -> tuple[list[str], NDArray[np.float16]]:
+    return run.features.ids.tolist(), run.features.features

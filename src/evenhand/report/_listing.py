@@ -1,0 +1,249 @@
+"""Which runs and comparisons lie under a folder, and how they stand: read from disk again and again, and cheaply."""
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import LOCK, is_locked
+from evenhand.report._key_figures import comparison_figures, failure_reason, run_figures
+from evenhand.runs import names
+from evenhand.runs.folder import Run
+
+DEPTH = 5
+"""Folders below the root; `evenhand reproduce` needs 3."""
+MOST_FOLDERS = 20_000
+NEWS = (names.CONFIG, names.HISTORY, names.SUMMARY)
+"""The files of a run whose change is a sign of life."""
+FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, "comparison.json", "report.html")
+FRESH = 60.0
+"""A run counts as training for so many seconds after its last sign of life, or for three of its epochs if longer."""
+
+Kind = Literal["run", "comparison"]
+State = Literal["finished", "training", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run or a comparison as it lies on disk."""
+
+    id: str
+    """Made from kind and name: all that an address can ask for."""
+    kind: Kind
+    name: str
+    """Where it lies below the root."""
+    path: Path
+    files: Mapping[str, os.stat_result]
+    """Its regular files; links are left out, since they may lead anywhere."""
+
+    @property
+    def has_report(self) -> bool:
+        """Whether there is a page to read."""
+        return "report.html" in self.files
+
+    @property
+    def has_history(self) -> bool:
+        """Whether an epoch is done."""
+        return names.HISTORY in self.files
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one run stands; None is what is not known, or not yet."""
+
+    entry: Entry
+    state: State
+    changed: float
+    """When its files last changed, in seconds since 1970."""
+    source: str | None = None
+    imbalance: str | None = None
+    objective: str | None = None
+    model: str | None = None
+    seed: int | None = None
+    epochs_done: int | None = None
+    epochs: int | None = None
+    val_balanced_accuracy: float | None = None
+    """Of the last epoch."""
+    balanced_accuracy: float | None = None
+    interval: tuple[float, float] | None = None
+    few: float | None = None
+    worst_recall: float | None = None
+    worst_class: str | None = None
+    problems: tuple[str, ...] = ()
+    """A sentence for each file that cannot be read, and why the run failed."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison found."""
+
+    entry: Entry
+    changed: float
+    source: str | None = None
+    imbalance: str | None = None
+    model: str | None = None
+    seeds: int | None = None
+    balanced_accuracy: tuple[tuple[str, float], ...] = ()
+    """Objectives and their means over seeds, the best first."""
+    few: tuple[tuple[str, float], ...] = ()
+    verdict: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class Listing:
+    """The runs and comparisons under a folder; files that have not changed are not read again.
+
+    Hidden folders are left out, and links are not followed: within the root they would show a run twice, and nothing
+    outside the root is ever read.
+
+    Args:
+        root: the folder to search, to a depth of 5.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.report._listing import Listing
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.runs.folder import Run
+        >>> root = Path(tempfile.mkdtemp())
+        >>> Run(root / "mine").write_config(make_config(objective="cce", seed=3, epochs=30))
+        >>> [(run.entry.name, run.objective, run.epochs, run.state) for run in Listing(root).runs()]
+        [('mine', 'cce', 30, 'training')]
+    """
+
+    root: Path
+    note: str = field(default="", init=False)
+    """What a reader of the list should know."""
+    _entries: dict[str, Entry] = field(default_factory=dict, init=False)
+    _cache: dict[str, tuple[object, Any]] = field(default_factory=dict, init=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.root.is_dir():
+            raise EvenhandError(f"There is no folder {self.root}; give the one that holds your runs, such as runs/.")
+        self.root = self.root.resolve()
+
+    def look(self) -> list[Entry]:
+        """Search the folder anew."""
+        with self._lock:
+            found, self.note = _search(self.root)
+            self._entries = {entry.id: entry for entry in found}
+            self._cache = {key: kept for key, kept in self._cache.items() if key in self._entries}
+            return found
+
+    def find(self, id: str) -> Entry | None:
+        """Return what has this id, as it lies on disk now; nothing else in the folder can be asked for."""
+        with self._lock:
+            known = self._entries.get(id) or next((entry for entry in self.look() if entry.id == id), None)
+        if known is None or known.path.resolve() != known.path:  # a folder above it has become a link
+            return None
+        return next((entry for entry in _entries_at(self.root, known.path)[0] if entry.id == id), None)
+
+    def runs(self) -> list[Standing]:
+        """Search, and return how all runs stand, the newest first."""
+        runs = [self.run(entry) for entry in self.look() if entry.kind == "run"]
+        return sorted(runs, key=lambda run: -run.changed)
+
+    def comparisons(self) -> list[Compared]:
+        """Return the comparisons that the last search found, the newest first."""
+        with self._lock:
+            entries = list(self._entries.values())
+        compared = [self._compared(entry) for entry in entries if entry.kind == "comparison"]
+        return sorted(compared, key=lambda each: -each.changed)
+
+    def run(self, entry: Entry) -> Standing:
+        """Return how a run stands."""
+        # Links are not followed: within the root they would show a file twice, and outside nothing is read.
+        figures, problems = self._read(entry, lambda: run_figures(Run(entry.path, follow_links=False)))
+        changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
+        state = self._state(entry, changed, figures.get("seconds"))
+        if state == "failed":
+            problems = (*problems, failure_reason(_beside(entry, "failure.json")))
+        shown = {key: value for key, value in figures.items() if key != "seconds"}
+        return Standing(entry, state, changed, **shown, problems=problems)
+
+    def _state(self, entry: Entry, changed: float, seconds: float | None) -> State:
+        """Judge by files alone: a lock is sure; else the run goes on if its last news is recent enough."""
+        if names.SUMMARY in entry.files:
+            return "finished"
+        lock = entry.path / LOCK
+        if _is_plain(lock) and is_locked(lock):
+            return "training"
+        if entry.path != self.root and _is_plain(_beside(entry, "failure.json")):  # beside the root is not ours to read
+            return "failed"
+        return "training" if time.time() - changed < max(FRESH, 3 * (seconds or 0.0)) else "stopped"
+
+    def _compared(self, entry: Entry) -> Compared:
+        try:
+            found = self._read(entry, lambda: comparison_figures(entry.path / "comparison.json"))
+            return Compared(entry, entry.files["comparison.json"].st_mtime, **found)
+        except EvenhandError as error:
+            return Compared(entry, entry.files["comparison.json"].st_mtime, problems=(str(error),))
+
+    def _read(self, entry: Entry, reader: Callable[[], Any]) -> Any:
+        """Read what an entry says, unless it is known as its files are now."""
+        stamp = [(name, info.st_mtime_ns, info.st_size, info.st_ino) for name, info in sorted(entry.files.items())]
+        with self._lock:
+            kept = self._cache.get(entry.id)
+        if kept is None or kept[0] != stamp:
+            kept = (stamp, reader())
+            with self._lock:
+                self._cache[entry.id] = kept
+        return kept[1]
+
+
+def _search(root: Path) -> tuple[list[Entry], str]:
+    found: list[Entry] = []
+    waiting = [(root, 0)]
+    for searched, (folder, depth) in enumerate(waiting):  # which grows as it is gone through
+        if searched == MOST_FOLDERS:
+            return found, f"Only the first {MOST_FOLDERS:,} folders were searched; serve a smaller one."
+        here, folders = _entries_at(root, folder)
+        found += here
+        if depth < DEPTH:
+            waiting += [(each, depth + 1) for each in folders]
+    return found, ""
+
+
+def _entries_at(root: Path, folder: Path) -> tuple[list[Entry], list[Path]]:
+    """Return what a folder is, a run, a comparison, both or none, and the folders in it."""
+    files: dict[str, os.stat_result] = {}
+    folders = []
+    try:
+        with os.scandir(folder) as content:
+            for each in content:
+                if each.name in FILES and each.is_file(follow_symlinks=False):
+                    files[each.name] = each.stat(follow_symlinks=False)
+                elif each.name[0] != "." and each.name not in names.FOLDERS and each.is_dir(follow_symlinks=False):
+                    folders.append(folder / each.name)
+    except OSError:  # not ours to read, or removed a moment ago
+        return [], []
+    below = folder.relative_to(root).as_posix()
+    name = folder.name if folder == root else below
+    kinds: list[Kind] = ["run"] if names.CONFIG in files else []
+    kinds += ["comparison"] if "comparison.json" in files else []
+    return [Entry(_id(kind, below), kind, name, folder, files) for kind in kinds], sorted(folders)
+
+
+def _id(kind: Kind, below: str) -> str:
+    return hashlib.sha256(f"{kind}\0".encode() + os.fsencode(below)).hexdigest()[:16]
+
+
+def _beside(entry: Entry, ending: str) -> Path:
+    """Return what a grid keeps of a run: see `evenhand.experiments.grid.jobs.Job`, whose import would bring torch."""
+    return entry.path.parent / ".grid" / f"{entry.path.name}.{ending}"
+
+
+def _is_plain(path: Path) -> bool:
+    """Return whether this is a file of its own, not a link and not behind one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode) and path.resolve() == path
+    except OSError:
+        return False

@@ -1,0 +1,231 @@
+"""The tables of a page, as plain cells."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.experiments.comparison.verdict import METRICS, in_points
+from evenhand.metrics.classification import class_f1, class_precision, class_recall
+from evenhand.metrics.intervals import class_recall_intervals
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shots import shot_groups
+from evenhand.report._material import ComparisonFile, Material
+from evenhand.report.figures.style import MOST_NAMED
+from evenhand.report.figures.tables import Runs, joint_confusion
+from evenhand.runs.content import Summary
+
+# So many of the most frequent confusions are listed where a matrix is too large for numbers.
+MOST_PAIRS = 15
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One cell: what is shown, something small beside it, and what it is sorted by."""
+
+    text: str
+    small: str = ""
+    value: float | str = ""
+    kind: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column; the first of several that belong together opens a group."""
+
+    name: str
+    group: str = ""
+    span: int = 0
+    """Columns of the group that this one opens; 0: it opens none."""
+    title: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; the first cell of a row names it."""
+
+    columns: list[Column]
+    rows: list[list[TableCell]]
+
+
+def objective_table(material: Material) -> Table:
+    """Return a row for each objective of a comparison, or for each run."""
+    if material.comparison is not None:
+        rows = _compared_rows(material.comparison)
+    else:
+        rows = [_run_row(name, summary) for name, summary in material.summaries().items()]
+    heads = ["objective", "balanced accuracy", "accuracy", "many", "medium", "few", "macro F1", "ECE", "worst class"]
+    heads += ["validation", "s/epoch"]
+    filled = [place for place in range(len(heads)) if any(row[place].text for row in rows)]
+    kinds = {"objective": "text", "worst class": "text"}
+    columns = [Column(heads[place], kind=kinds.get(heads[place], "")) for place in filled]
+    return Table(columns, [[row[place] for place in filled] for row in rows])
+
+
+def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
+    tuned = not all(row.picked for row in comparison.table)
+    rows = []
+    for row in comparison.table:
+        spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
+        balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
+        shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
+        tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
+        validation = _percent(row.val_balanced_accuracy, tried) if tuned else TableCell("")
+        worst = _worst(row.worst_class, row.worst_recall)
+        seconds = TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
+        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
+    return rows
+
+
+def _run_row(name: str, summary: Summary) -> list[TableCell]:
+    groups = [summary.groups.get(group) for group in ("many", "medium", "few")]
+    return [
+        TableCell(name),
+        _percent(summary.balanced_accuracy, _interval(summary.balanced_accuracy_interval)),
+        _percent(summary.accuracy, _interval(summary.accuracy_interval)),
+        *(_percent(None if group is None else group.recall) for group in groups),
+        _percent(summary.macro_f1),
+        _percent(summary.ece),
+        _worst(summary.worst_class.name, summary.worst_class.recall),
+        TableCell(""),
+        TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
+    ]
+
+
+def difference_table(comparison: ComparisonFile) -> Table:
+    """Return what was tested."""
+    with_p = any(each.p is not None for each in comparison.differences)
+    columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
+    columns += [Column(name) for name in ("points", "interval", *(("p", "share") if with_p else ()))]
+    rows = []
+    for each in comparison.differences:
+        size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
+        row = [TableCell(each.objective), TableCell(METRICS.get(each.metric, each.metric), kind="text")]
+        row += [TableCell(size), TableCell(interval)]
+        row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
+        rows.append([*row, TableCell(each.words or each.outcome, kind="text")])
+    return Table([*columns, Column("", kind="text")], rows)
+
+
+def class_table(runs: Runs, baseline: str | None) -> Table:
+    """Return a row for each class, the one with most training images first.
+
+    Args:
+        runs: the predictions of each objective, one for each seed, all of the same classes.
+        baseline: the objective to which differences are shown; None: none are.
+    """
+    first = next(iter(runs.values()))[0]
+    groups, support = shot_groups(first.train_counts), _support(first)
+    confusions = {name: joint_confusion(seeds) for name, seeds in runs.items()}
+    recalls = {name: class_recall(each) for name, each in confusions.items()}
+    ends = {name: class_recall_intervals(seeds) for name, seeds in runs.items()}
+    others = [] if baseline is None else [name for name in runs if name != baseline]
+    shown: list[tuple[str, Sequence[str], Mapping[str, NDArray[np.float64]]]] = [
+        ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
+        ("F1 (%)", list(runs), {name: class_f1(each) for name, each in confusions.items()}),
+    ]
+    ranked = first.num_classes > MOST_NAMED  # figures of so many classes number them, the largest first
+    columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
+    columns += [Column("shots", kind="text"), Column("training"), Column("test")]
+    columns += _group("recall (%)", list(runs)) + _group(f"difference to {baseline} (points)", others)
+    for title, names, _ in shown:
+        columns += _group(title, names)
+    rows = []
+    for rank, k in enumerate(np.argsort(-first.train_counts, kind="stable").tolist(), start=1):
+        name, count, tested = first.class_names[k], int(first.train_counts[k]), int(support[k])
+        group = groups.of(k)
+        row = [TableCell(name, value=name), *([TableCell(str(rank), value=rank)] if ranked else [])]
+        row += [TableCell(group, value=("few", "medium", "many").index(group), kind=group)]
+        row += [TableCell(f"{count:,}", value=count), TableCell(f"{tested:,}", value=tested)]
+        row += [_recall(recalls[each][k], ends[each][0][k], ends[each][1][k]) for each in runs]
+        row += [_difference(recalls[each][k] - recalls[str(baseline)][k]) for each in others]
+        row += [_percent(values[each][k]) for _, names, values in shown for each in names]
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def confusion_table(seeds: Sequence[Predictions]) -> Table:
+    """Return a confusion matrix of few classes: rows actual, in percent of the row; seeds are added up."""
+    first = seeds[0]
+    order = np.argsort(-first.train_counts, kind="stable").tolist()
+    confusion = joint_confusion(seeds)
+    names, totals = first.class_names, confusion.sum(axis=1)
+    rows = []
+    for k in order:
+        row = [TableCell(names[k])]
+        for j in order:
+            count, total = int(confusion[k, j]), int(totals[k])
+            share = 100 * count / total if total else 0.0
+            verb = "recognised" if k == j else f"taken for {names[j]}"
+            found = f"{verb}: {count:,} of {total:,} ({share:.1f}%)" if total else "has no test image"
+            kind = "none" if not total else "dark" if share > 55 else ""
+            text = "" if not count else f"{share:.0f}" if share >= 0.5 else "·"
+            row.append(TableCell(text, value=round(share, 1), kind=kind, title=f"{names[k]} {found}"))
+        rows.append(row)
+    return Table([Column("actual / predicted"), *(Column(names[k]) for k in order)], rows)
+
+
+def pair_table(seeds: Sequence[Predictions]) -> Table:
+    """Return the most frequent confusions, by their share of the actual class."""
+    names = seeds[0].class_names
+    confusion = joint_confusion(seeds)
+    totals = confusion.sum(axis=1)
+    shares = confusion / np.maximum(totals, 1)[:, None]
+    np.fill_diagonal(shares, 0)
+    largest = np.argsort(-shares, axis=None, kind="stable")[:MOST_PAIRS]
+    rows = [
+        [
+            TableCell(names[k]),
+            TableCell(names[j], kind="text"),
+            _percent(shares[k, j]),
+            TableCell(f"{confusion[k, j]:,} of {totals[k]:,}"),
+        ]
+        for k, j in zip(*np.unravel_index(largest, shares.shape), strict=True)
+        if shares[k, j] > 0
+    ]
+    return Table([Column("class"), Column("taken for", kind="text"), Column("%"), Column("images")], rows)
+
+
+def _group(title: str, names: Sequence[str]) -> list[Column]:
+    return [
+        Column(name, group=title, span=len(names) if place == 0 else 0, title=f"{title}, {name}")
+        for place, name in enumerate(names)
+    ]
+
+
+def _support(predictions: Predictions) -> NDArray[np.int64]:
+    return np.bincount(predictions.targets, minlength=predictions.num_classes)
+
+
+def _recall(share: float, low: float, high: float) -> TableCell:
+    return _percent(share, _interval(None if np.isnan(low) else [float(low), float(high)]))
+
+
+def _difference(share: float) -> TableCell:
+    if np.isnan(share):
+        return TableCell("")
+    points = round(100 * float(share), 1) + 0.0
+    return TableCell(f"{points:+.1f}" if points else "0.0", value=points, kind="loss" if points < 0 else "")
+
+
+def _percent(share: float | None, small: str = "") -> TableCell:
+    if share is None or np.isnan(share):
+        return TableCell("")
+    return TableCell(f"{100 * share:.1f}", small=small, value=round(100 * float(share), 4))
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    return "" if ends is None else f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
+
+
+def _worst(name: str | None, recall: float | None) -> TableCell:
+    return (
+        TableCell("") if name is None or recall is None else TableCell(name, small=f"{100 * recall:.1f}%", kind="text")
+    )
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,0 +1,162 @@
+"""Logits adjusted after training: from the logits as the network gives them, so never twice; without training again."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.text import some
+from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.priors import class_prior
+from evenhand.metrics.summary import summarise
+from evenhand.runs.folder import Run
+from evenhand.training.objectives import Objective, build_objective, training_objective
+from evenhand.training.objectives.after import Fitted, fit_tau
+
+KEPT = ("accuracy", "balanced_accuracy", "balanced_accuracy_interval", "macro_f1", "groups", "nll", "ece")
+"""What is said of the unadjusted result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Adjusted:
+    """Adjusted predictions, and what was done to them."""
+
+    predictions: Predictions
+    adjustment: dict[str, Any]
+    """As :class:`evenhand.runs.content.Adjustment` reads it."""
+
+
+def adjust(run: Path | str, tau: float | Literal["auto"], predictions: Predictions | None = None) -> Adjusted:
+    """Take tau times the log of the class shares off the logits of a finished run (Menon et al. 2021).
+
+    Args:
+        run: its folder.
+        tau: how much of it, or `auto`: the tau with the best balanced accuracy on the run's validation images.
+        predictions: to adjust; None: those of its test images.
+
+    Raises:
+        EvenhandError: its training made up for the class counts already, or `auto` without validation images.
+    """
+    folder = Run(Path(run))
+    objective = refuse_twice(folder)
+    validation = folder.validation_predictions if tau == "auto" else None
+    fitted = fit_tau(tau, objective.known.counts, validation)
+    return _adjusted(predictions or folder.predictions, describe_fitted(fitted), fitted.values)
+
+
+def refuse_twice(run: Run) -> Objective:
+    """Return the objective that a run was trained with, unless it makes up for the class counts already."""
+    objective = _objective(run)
+    doing = [part.name for part in objective.parts if part.corrects or part.name == "ldam"]
+    if doing:
+        raise EvenhandError(
+            f"{run.path} was trained with {doing[0]}, which makes up for the class counts already; an adjustment would "
+            "do so twice."
+        )
+    return objective
+
+
+def change_prior_of(run: Path | str, prior: str, predictions: Predictions | None = None) -> Adjusted:
+    """Make the probabilities of a finished run right for other class shares than its training implies.
+
+    Args:
+        run: its folder.
+        prior: `train` (the shares of the images trained on), `balanced`, or a file with the share of each class where
+            the model will be used: `.json`, an object, or `.csv`, lines of a class and a share.
+        predictions: to adjust; None: those of its test images.
+
+    Raises:
+        EvenhandError: its training implies no class shares, or the file does not name those of all classes.
+    """
+    folder = Run(Path(run))
+    objective = _objective(folder)
+    implied = objective.prior()
+    if implied is None:
+        raise EvenhandError(
+            f"{folder.path} was trained with {objective.spec}, whose probabilities hold for no known class shares, so "
+            "they cannot be changed to others; use --adjust."
+        )
+    judged = predictions or folder.predictions
+    if prior == "train":
+        shares = class_prior(objective.known.counts)
+    elif prior == "balanced":
+        shares = np.full(judged.num_classes, 1 / judged.num_classes)
+    else:
+        shares = read_shares(Path(prior), judged.class_names)
+    values = np.log(shares) - np.log(class_prior(implied))
+    return _adjusted(judged, {"kind": "prior", "chosen": "given", "prior": prior}, values)
+
+
+def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
+    r"""Read the share of each class, in any unit; return them with a sum of 1.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.training._adjusting import read_shares
+        >>> path = Path(tempfile.mkdtemp()) / "shares.csv"
+        >>> _ = path.write_text("cat,30\ndog,10\n")
+        >>> read_shares(path, ["dog", "cat"])
+        array([0.25, 0.75])
+    """
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix.lower() == ".json":
+            content = {str(name): float(share) for name, share in json.loads(text).items()}
+        else:
+            rows = [row for row in csv.reader(io.StringIO(text)) if row]
+            content = {row[0].strip(): float(row[1]) for row in rows if row[1:] and row[1].strip() != "share"}
+    except (OSError, ValueError, IndexError, AttributeError, TypeError) as error:
+        raise EvenhandError(f"Cannot read class shares from {path}: {reason(error)}.") from error
+    missing, unknown = set(class_names) - set(content), set(content) - set(class_names)
+    if missing or unknown:
+        what = f"lacks {some(sorted(missing))}" if missing else f"has unknown classes: {some(sorted(unknown))}"
+        raise EvenhandError(f"{path} must give a share for every class of the model; it {what}.")
+    shares = np.array([content[name] for name in class_names])
+    for name, share in zip(class_names, shares, strict=True):
+        if not 0 < share < np.inf:
+            raise EvenhandError(f"The share of every class must be above 0, got {share:g} for {name!r} in {path}.")
+    return np.asarray(shares / shares.sum())
+
+
+def describe_fitted(fitted: Fitted) -> dict[str, Any]:
+    """Say what post-hoc adjustment does, as :class:`evenhand.runs.content.Adjustment` reads it."""
+    values = fitted.values.tolist()
+    return {"kind": "post-hoc", "chosen": fitted.chosen, "tau": fitted.tau, "added_to_logits": values}
+
+
+def beside(adjusted: Adjusted) -> dict[str, Any]:
+    """Say for a summary what was done, and what the run reaches without it."""
+    plain = summarise(replace(adjusted.predictions, adjustment=None))
+    return {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in KEPT}}
+
+
+def selected_with(
+    selected: dict[str, float], validation: Predictions | None, values: NDArray[np.float64]
+) -> dict[str, float]:
+    """Say of the selected epoch what it reaches on validation with an adjustment, by which settings may be tuned."""
+    if validation is None:
+        return selected
+    predicted = replace(validation, adjustment=np.asarray(values, np.float64)).predicted()
+    confusion = confusion_matrix(validation.targets, predicted, validation.num_classes)
+    return {**selected, "val_balanced_accuracy": float(balanced_accuracy(confusion))}
+
+
+def _adjusted(predictions: Predictions, adjustment: dict[str, Any], values: NDArray[np.float64]) -> Adjusted:
+    values = np.asarray(values, np.float64)
+    return Adjusted(replace(predictions, adjustment=values), {**adjustment, "added_to_logits": values.tolist()})
+
+
+def _objective(run: Run) -> Objective:
+    """Return the objective that a run was trained with, from the counts it was trained on."""
+    config, predictions = run.config, run.predictions
+    counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
+    return build_objective(training_objective(config.objective), counts=counts.tolist(), epochs=config.epochs)

@@ -1,0 +1,71 @@
+"""Several trained networks as one: their probabilities are averaged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.models.classifier import Classifier
+from evenhand.models.heads import last_layer
+from evenhand.training._checkpoint import Card
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One of them."""
+
+    network: Classifier
+    card: Card
+    adjustment: Tensor | None = None
+    """What is added to its logits, (K,)."""
+
+
+class Ensemble(nn.Module):
+    """The mean of the probabilities of networks that tell the same classes apart, as logits.
+
+    Networks that were trained on the features of one frozen body share it, so that many cost little more than one.
+
+    Args:
+        members: the first one says how images are normalised; each of the others gets them as it knows them.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        super().__init__()
+        first = members[0]
+        for member in members[1:]:
+            _require_alike(first.card, member.card)
+        self.shared = first.card.backbone is not None and all(
+            member.card.backbone == first.card.backbone for member in members
+        )
+        self.body = first.network
+        heads = (member.network.get_submodule(last_layer(member.network)) for member in members)
+        self.members = nn.ModuleList(heads if self.shared else (member.network for member in members))
+        mean, std = (torch.tensor([getattr(m.card.preprocessing, name) for m in members]) for name in ("mean", "std"))
+        # Images come as (pixel - mean of the first) / std of the first.
+        self.register_buffer("scale", (std[0] / std)[:, None, :, None, None])
+        self.register_buffer("shift", ((mean[0] - mean) / std)[:, None, :, None, None])
+        zeros = torch.zeros(len(first.card.class_names))
+        added = [zeros if member.adjustment is None else member.adjustment for member in members]
+        self.register_buffer("adjustments", torch.stack(added))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logarithm of the mean probabilities, (N, K), of images (N, C, S, S)."""
+        if self.shared:
+            features = self.body.features(images)
+            logits = [head(features) for head in self.members]
+        else:
+            scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
+            logits = [network(images * scale[i] + shift[i]) for i, network in enumerate(self.members)]
+        adjusted = torch.stack(logits).float() + self.get_buffer("adjustments")[:, None]
+        return adjusted.log_softmax(2).exp().mean(0).clamp_min(1e-30).log()
+
+
+def _require_alike(first: Card, other: Card) -> None:
+    """Refuse networks that see images cut otherwise, or tell other classes apart."""
+    for name in ("class_names", "channels", "image_size", "stretch", "interpolation"):
+        if getattr(first, name) != getattr(other, name):
+            raise EvenhandError(f"These runs differ in {name.replace('_', ' ')}, so they cannot be averaged.")
+    if first.preprocessing.crop_size != other.preprocessing.crop_size:
+        raise EvenhandError("These runs differ in crop size, so they cannot be averaged.")

@@ -1,0 +1,111 @@
+"""Features on disk, by what they were computed from: the weights, what was done to the image, and its own bytes.
+
+A store is a folder for one network and one preprocessing. What is computed is added in parts, each a `.npz` with the
+name of the store, the digests of the images (n, 16) and their features (n, F) in float16. A part gets its name when it
+is whole, so an interrupted extraction loses no more than the part it was at, and many processes may add to one store.
+"""
+
+import logging
+import os
+import uuid
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.files import replacing
+
+FORMAT = 1
+"""Goes up whenever the same image would give other features, so that old ones are not found."""
+
+_logger = logging.getLogger("evenhand")
+
+
+@dataclass(frozen=True)
+class FeatureStore:
+    """The features of one network after one preprocessing, by the digest of the image.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from evenhand.training._feature_cache import FeatureStore
+        >>> store = FeatureStore(Path(tempfile.mkdtemp()) / "lite0", "lite0", num_features=2)
+        >>> store.add([b"0123456789abcdef"], np.array([[1.0, 2.0]], np.float16))
+        True
+        >>> into = np.zeros((3, 2), np.float16)
+        >>> store.fill({b"0123456789abcdef": [0, 2], b"fedcba9876543210": [1]}, into)
+        {b'0123456789abcdef'}
+        >>> into.tolist()
+        [[1.0, 2.0], [0.0, 0.0], [1.0, 2.0]]
+    """
+
+    folder: Path
+    key: str
+    """All that the features depend on beside the image."""
+    num_features: int
+    """F."""
+
+    def fill(self, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
+        """Write what is known into rows of an array (N, F).
+
+        Args:
+            rows: of each image wanted, by its digest, where it is to be written.
+            into: the array.
+
+        Returns:
+            The images that are known.
+        """
+        found: set[bytes] = set()
+        for path in sorted(self.folder.glob("*.npz")):
+            if len(found) < len(rows):
+                found |= self._read(path, rows, into)
+        return found
+
+    def add(self, digests: Sequence[bytes], features: NDArray[np.float16]) -> bool:
+        """Keep the features (n, F) of these images; where that fails, say so in one line and return False."""
+        path = self.folder / f"{uuid.uuid4().hex}.npz"
+        names = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
+        try:
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, key=np.array(self.key), digests=names, features=features)
+        except (EvenhandError, OSError, ValueError) as error:  # a zip file cut short raises the last
+            _logger.warning("Features are not kept for the next run. %s", error)
+            return False
+        return True
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """Let one process compute at a time: the others wait, and then find what it has computed."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return nullcontext()
+        return FileLock(self.folder / "lock") if os.access(self.folder, os.W_OK) else nullcontext()
+
+    def _read(self, path: Path, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
+        try:
+            with np.load(path, allow_pickle=False) as part:
+                if str(part["key"]) != self.key:
+                    raise ValueError("they are of other weights or another preprocessing")
+                digests = [row.tobytes() for row in part["digests"]]
+                if rows.keys().isdisjoint(digests):
+                    return set()
+                features = part["features"]
+            if features.shape != (len(digests), self.num_features) or features.dtype != np.float16:
+                raise ValueError(f"they are {features.shape} of {features.dtype}")
+        except FileNotFoundError:
+            return set()
+        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+            _logger.warning("The cached features in %s cannot be used (%s) and are computed again.", path, error)
+            return set()
+        known = [(row, digest) for row, digest in enumerate(digests) if digest in rows]
+        for row, digest in known:
+            into[rows[digest]] = features[row]
+        return {digest for _, digest in known}
