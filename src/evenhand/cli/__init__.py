@@ -83,6 +83,9 @@ def main() -> None:
     except EvenhandError as error:
         remark(str(error))
         sys.exit(2)
+    except MemoryError:
+        remark("memory ran out; close other programs, raise its limit, or let fewer runs go on at once (--jobs)")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

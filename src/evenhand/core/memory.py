@@ -7,7 +7,10 @@ from evenhand.core.errors import EvenhandError
 
 PATIENCE = 90.0
 """Seconds that loading may take."""
-EVERYTHING = "import evenhand.experiments.api, evenhand.report.page"
+EVERYTHING = (
+    "room = bytearray(2**28); import evenhand.cli.grid_progress, evenhand.experiments.api, evenhand.report.page"
+)
+"""All that a verb loads, and some room to work in."""
 
 
 def require_memory() -> None:
