@@ -167,7 +167,13 @@ def test_hints_name_packages_that_an_index_has(extra: str) -> None:
 
 def test_the_cache_is_listed_and_cleared(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:
     monkeypatch.setattr("evenhand.core.cache.platformdirs.user_cache_path", lambda *_, **__: tmp_path)
-    for name, size in {"pixels/a.pixels": 2_500_000, "features/b.npz": 10, "data/c/d.gz": 999, "old/e": 1}.items():
+    for name, size in {
+        "pixels/a.pixels": 2_500_000,
+        "features/b.npz": 10,
+        "backbones/f.pth": 1,
+        "data/c/d.gz": 999,
+        "old/e": 1,
+    }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(bytes(size))
     outside = tmp_path.parent / "outside"
@@ -177,14 +183,14 @@ def test_the_cache_is_listed_and_cleared(capsys: Capture, monkeypatch: Patch, tm
     lines = {line.split()[0]: line for line in out.splitlines()[1:]}
     assert "2 MB" in lines["pixels"]
     assert "999 bytes" in lines["data"]
-    assert "4 files" in lines["all"]
+    assert "5 files" in lines["all"]
     assert "no part 'nothing'" in evenhand(capsys, monkeypatch, "cache", "clear", "nothing")[2]
     assert "removed features" in evenhand(capsys, monkeypatch, "cache", "clear", "features")[1]
-    assert [part.files for part in list_cache()] == [1, 0, 1, 1]
+    assert [part.files for part in list_cache()] == [1, 0, 1, 1, 1]
     shutil.rmtree(tmp_path / "old")
     (tmp_path / "old").symlink_to(outside)
     evenhand(capsys, monkeypatch, "cache", "clear")
-    assert {part.name: part.files for part in list_cache()} == {"pixels": 0, "features": 0, "data": 1}
+    assert {part.name: part.files for part in list_cache()} == {"pixels": 0, "features": 0, "backbones": 1, "data": 1}
     assert (outside / "keep").exists()
     assert clear_cache() == []
 

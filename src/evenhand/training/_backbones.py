@@ -4,9 +4,9 @@ import logging
 import shutil
 from pathlib import Path
 
-import platformdirs
 from safetensors.torch import save
 
+from evenhand.core.cache import cache_root
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.models.backbone import Backbone, find_weights
@@ -27,7 +27,7 @@ def keep_backbone(backbone: Backbone, folder: Path | None = None) -> Path | None
     """
     weights = backbone.weights
     suffix = ".safetensors" if weights.file is None else weights.file.suffix
-    target = _kept_in(folder or platformdirs.user_cache_path("evenhand")) / f"{weights.sha256}{suffix}"
+    target = _kept_in(folder or cache_root()) / f"{weights.sha256}{suffix}"
     if target.is_file():
         return target
     try:
@@ -57,7 +57,7 @@ def find_backbone(name: str, sha256: str, source: str, near: Path | None = None)
     Raises:
         EvenhandError: the weights are not here; in one sentence, with what to do.
     """
-    places = [platformdirs.user_cache_path("evenhand")] + ([] if near is None else [near, near.parent])
+    places = [cache_root()] + ([] if near is None else [near, near.parent])
     for place in places:
         for file in sorted(_kept_in(place).glob(f"{sha256}.*")):
             if _hash(file) == sha256:
@@ -88,7 +88,7 @@ def _hash(file: Path) -> str:
 
 
 def _lost(name: str, sha256: str, source: str, reason: str) -> str:
-    folder = _kept_in(platformdirs.user_cache_path("evenhand"))
+    folder = _kept_in(cache_root())
     return (
         f"The weights of {name} that this run was trained on ({source}, sha256 {sha256[:8]}...) are not here, and "
         f"{reason[:1].lower()}{reason[1:].rstrip('.')}; put them into {folder} as {sha256}.safetensors or .pth."

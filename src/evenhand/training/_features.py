@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
@@ -25,6 +24,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from evenhand.core.cache import cache_root
 from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
@@ -89,7 +89,7 @@ def extract_features(
         >>> extract_features(pixels, load_backbone("lite0"), cache=tempfile.mkdtemp()).values.shape
         (3, 1, 1280)
     """
-    root = platformdirs.user_cache_path("evenhand") / "features" if cache is None else Path(cache)
+    root = cache_root() / "features" if cache is None else Path(cache)
     bad: dict[int, str] = {}
     rows = _rows_by_content(pixels, bad)
     views = (False, True) if mirrored else (False,)

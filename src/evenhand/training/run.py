@@ -107,7 +107,9 @@ def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
     config = _as_begun(run)
     pin_start(config)
     fabric = start_fabric(config)
-    trainer = Trainer(config, run, prepare(config, progress=fabric.is_global_zero), fabric)
+    prepared = prepare(config, progress=fabric.is_global_zero)
+    _refuse_other_weights(run, prepared)
+    trainer = Trainer(config, run, prepared, fabric)
     if fabric.is_global_zero:
         for left_over in run.path.rglob(".*.part"):  # of a process that was killed while it wrote
             left_over.unlink(missing_ok=True)
@@ -116,6 +118,16 @@ def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
         _refuse_changed(run, trainer.prepared)
         start = trainer.resume()
     return _finish(run, trainer, start, callback or Callback())
+
+
+def _refuse_other_weights(run: Run, prepared: Prepared) -> None:
+    """Refuse to go on with other pretrained weights than those of the first epochs."""
+    began, now = run.environment.weights, prepared.pretrained
+    if began is not None and now is not None and began.get("sha256") != now.weights.sha256:
+        raise EvenhandError(
+            f"The weights of {now.name} ({now.weights.source}) are no longer those that {run.path} began with; "
+            "start it anew."
+        )
 
 
 def _as_begun(run: Run) -> Config:
