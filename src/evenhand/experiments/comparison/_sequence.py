@@ -19,8 +19,8 @@ from evenhand.experiments.comparison._looks import (
     write_look,
 )
 from evenhand.experiments.comparison._reading import read_run
+from evenhand.experiments.comparison._tried import with_tried
 from evenhand.experiments.comparison._tuning import Pick, pick
-from evenhand.experiments.comparison.tried import with_tried
 from evenhand.experiments.comparison.verdict import conclusion, verdict_sentences
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.metrics.paired import LEVEL
