@@ -29,7 +29,7 @@ def test_digits() -> None:
 
 @pytest.mark.slow
 def test_digits_are_learnt() -> None:
-    """Over 80% was seen on several processors, so 50% is far from what any numerics could cost."""
+    """64% to 85% was seen with three sets of instructions, and guessing gives 10%: 40% is far from both."""
     (plain, _, low), (complement, _, high) = digits(12)
-    assert min(plain, complement) > 50
+    assert min(plain, complement) > 40
     assert high > low  # the loss raises it
