@@ -2,9 +2,10 @@
 
     python benchmarks/linear.py [--rounds 7] [--shapes 256x512x200000 2048x512x21841]
 
-Forward and backward in float32, by features, weights and bias, on one thread; the two ways in turn, the ratio taken in
-each round, and its median. Memory is the most that was allocated beyond the operands, the gradients included, beside
-that of linear + cross entropy and beside the gradient of the weights, which nobody can do without.
+Forward and backward in float32, by features, weights and bias, on one thread; the two ways in turn, the ratio of their
+times on the processor taken in each round, and its median. Memory is the most that was allocated beyond the operands,
+the gradients included, beside that of linear + cross entropy and beside the gradient of the weights, which is needed
+anyway.
 """
 
 import argparse
@@ -49,10 +50,10 @@ def main() -> None:
             for in_one in (False, True):
                 for leaf in leaves:
                     leaf.grad = None
-                start = time.perf_counter()
+                start = time.process_time()
                 step(in_one)
                 if number:
-                    seconds[in_one].append(time.perf_counter() - start)
+                    seconds[in_one].append(time.process_time() - start)
         memory = {}
         for in_one in (False, True):
             for leaf in leaves:
