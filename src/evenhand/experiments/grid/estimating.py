@@ -4,6 +4,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -125,7 +126,7 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
         kind = f"{config.model.name} at {size.image_size}x{size.image_size}, batch {config.batch_size}"
         if kind not in speeds:
             with threads(max(count_processors() // workers, 1)):
-                speeds[kind] = 1 / seconds_per_image(config, size)
+                speeds[kind] = 1 / seconds_per_image(config, size, min(workers, len(configs)))
         trained, judged = trained + seen, judged + tested
         validated = config.data.val_fraction * seen if config.select == "best" else 0.0
         each.append(beside + (seen * cost(config.objective) + (tested + validated) / 3) / speeds[kind])
@@ -152,20 +153,29 @@ def threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds_per_image(config: Config, size: Size) -> float:
-    """Measure training steps with a single loss; a large network is measured with a part of the batch."""
+def seconds_per_image(config: Config, size: Size, workers: int = 1) -> float:
+    """Measure training steps with a single loss; a large network is measured with a part of the batch.
+
+    As many steps go on at once as runs will: processors share caches, memory and more.
+    """
     plain = config.model_copy(update={"objective": "ce"})
-    part = min(config.batch_size, 8)
-    step = training_step(plain, size, part)
-    step()
-    seconds = time_of(step) / part
-    if part < config.batch_size and 3 * seconds * config.batch_size < MOST_SECONDS:
-        step = training_step(plain, size, config.batch_size)
-        step()
-        began, times = time.perf_counter(), [time_of(step)]
-        while len(times) < 20 and time.perf_counter() - began < MOST_SECONDS / 2:
-            times.append(time_of(step))
-        seconds = statistics.median(times) / config.batch_size
+
+    def steps(batch_size: int) -> Callable[[], object]:
+        each = [training_step(plain, size, batch_size) for _ in range(workers)]
+        return lambda: list(pool.map(lambda step: step(), each))
+
+    with ThreadPoolExecutor(workers) as pool:
+        part = min(config.batch_size, 8)
+        work = steps(part)
+        work()
+        seconds = time_of(work) / part
+        if part < config.batch_size and 3 * seconds * config.batch_size < MOST_SECONDS:
+            work = steps(config.batch_size)
+            work()
+            began, times = time.perf_counter(), [time_of(work)]
+            while len(times) < 20 and time.perf_counter() - began < MOST_SECONDS / 2:
+                times.append(time_of(work))
+            seconds = statistics.median(times) / config.batch_size
     return seconds
 
 
