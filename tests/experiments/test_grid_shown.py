@@ -14,9 +14,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import Failure, write_failure
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Interrupted
 from tests.experiments.grids import EPOCHS, small_grid
-from tests.training.runs import StopAfter
+from tests.training.runs import Interrupted, StopAfter
 
 
 def test_a_pipe_hears_of_finished_and_failed_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,9 +28,9 @@ from evenhand.runs.config import load_config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Callback, Interrupted
+from evenhand.training.trainer import Callback
 from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of, undisturbed
-from tests.training.runs import StopAfter, assert_same_run, tiny
+from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +194,7 @@ def test_data_are_loaded_by_one_process_at_a_time(tmp_path: Path, monkeypatch: p
         (path,) = job.log.parent.glob("data-*.lock")
         for _step in range(2):
             locked.append(is_locked(path))
-            callback.stopped()
-        callback.step(1, 1, 1)
+            callback.step(1, 1, 1)
         callback.epoch({"epoch": 1})
 
     monkeypatch.setattr(one_run, "begin_run", look)

@@ -30,6 +30,10 @@ def trainer_of(config: Config, folder: Path) -> Trainer:
     return Trainer(config, Run(folder), prepare(config, progress=False), start_fabric(config))
 
 
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """A test asked the run to stop."""
+
+
 @dataclass
 class StopAfter(Callback):
     """Stops a run after so many steps."""
@@ -37,9 +41,10 @@ class StopAfter(Callback):
     steps: int
     done: int = 0
 
-    def stopped(self) -> bool:
+    def step(self, epoch: int, done: int, total: int) -> None:
         self.done += 1
-        return self.done == self.steps
+        if self.done == self.steps:
+            raise Interrupted(f"epoch {epoch}, step {done} of {total}")
 
 
 class Notes(Callback):

@@ -27,9 +27,8 @@ from evenhand.training.evaluation import evaluate_run
 from evenhand.training.export import export_onnx
 from evenhand.training.inference import load
 from evenhand.training.run import resume_run, train_run
-from evenhand.training.trainer import Interrupted
 from tests.data.pictures import encode, noise, smooth, write
-from tests.training.runs import StopAfter, trainer_of
+from tests.training.runs import Interrupted, StopAfter, trainer_of
 
 SIZE = 64
 """The real network on small squares: what is tested does not hang on how well it does."""

@@ -22,8 +22,7 @@ from evenhand.training.objectives import build_objective
 from evenhand.training.objectives.images import Remix
 from evenhand.training.objectives.part import Known
 from evenhand.training.run import resume_run, train_run
-from evenhand.training.trainer import Interrupted
-from tests.training.runs import StopAfter, assert_same_run, tiny
+from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
 
 COUNTS = (400, 100, 25, 5)
 LABELS = np.repeat(np.arange(4), COUNTS)

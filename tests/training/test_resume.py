@@ -19,8 +19,7 @@ from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.runs.config import Config, save_config
 from evenhand.training._checkpoint import load_state, save_state
 from evenhand.training.run import resume_run, train_run
-from evenhand.training.trainer import Interrupted
-from tests.training.runs import Notes, StopAfter, assert_same_run, files_of, tiny
+from tests.training.runs import Interrupted, Notes, StopAfter, assert_same_run, files_of, tiny
 
 # Each way to end is tried in a process of its own, made by `fork` before torch has done anything: importing torch once
 # is what makes this affordable. Steps are counted over the run: 7 an epoch, so the tenth is in the second epoch.

@@ -17,8 +17,7 @@ from evenhand.training._checkpoint import load_classifier, load_weights
 from evenhand.training.inference import selected_weights
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.start import second_stage
-from evenhand.training.trainer import Interrupted
-from tests.training.runs import StopAfter, assert_same_run, tiny, trainer_of
+from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny, trainer_of
 
 
 def changed(first: Path, second: Path) -> set[str]:

@@ -8,8 +8,7 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.folder import Run
 from evenhand.training.run import resume_run, train_run
-from evenhand.training.trainer import Interrupted
-from tests.training.runs import StopAfter, tiny
+from tests.training.runs import Interrupted, StopAfter, tiny
 
 
 def test_the_board_holds_the_history_over_a_break(tmp_path: Path) -> None:

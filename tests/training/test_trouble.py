@@ -21,8 +21,7 @@ from evenhand.runs.folder import Run
 from evenhand.training._checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
 from evenhand.training.objectives import Objective
 from evenhand.training.run import resume_run, train_run
-from evenhand.training.trainer import Interrupted
-from tests.training.runs import StopAfter, assert_same_run, files_of, tiny, trainer_of
+from tests.training.runs import Interrupted, StopAfter, assert_same_run, files_of, tiny, trainer_of
 
 
 @pytest.fixture(scope="module")

@@ -38,12 +38,8 @@ CHECK_EVERY = 50
 """Steps between two looks at the losses, which stay on the device until then."""
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """Someone asked the run to stop; all finished epochs are on disk."""
-
-
 class Callback:
-    """Who looks on: told of steps and epochs, and asked whether to stop. This one says nothing and never stops."""
+    """Who looks on: told of steps and epochs. This one says nothing; one that raises ends the run between two steps."""
 
     def prepared(self, resolved: dict[str, Any]) -> None:
         """The data are there; resolved is what they and the machine decided where the config leaves it open."""
@@ -56,10 +52,6 @@ class Callback:
 
     def epoch(self, row: EpochRow) -> None:
         """An epoch is done and on disk."""
-
-    def stopped(self) -> bool:
-        """Return whether the run should stop now."""
-        return False
 
 
 @dataclass
@@ -225,9 +217,7 @@ class Trainer:
             if len(losses) == CHECK_EVERY or number + 1 == total:
                 mean += self._check(losses, step) / total
                 losses.clear()
-                callback.step(epoch + 1, number + 1, total)
-            if callback.stopped():
-                raise Interrupted(self.run.path)
+            callback.step(epoch + 1, number + 1, total)
         return mean
 
     def _check(self, losses: list[Tensor], step: int) -> float:

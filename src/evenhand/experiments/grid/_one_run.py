@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import Busy, Lock, claimed, take_lock
@@ -87,12 +88,15 @@ class _Begun(Callback):
     def __init__(self, callback: Callback, data: Lock) -> None:
         self.callback, self.data = callback, data
 
+    def prepared(self, resolved: dict[str, Any]) -> None:
+        self.callback.prepared(resolved)
+
+    def begin(self, told: list[dict[str, Any]]) -> None:
+        self.callback.begin(told)
+
     def step(self, epoch: int, done: int, total: int) -> None:
+        self.data.release()
         self.callback.step(epoch, done, total)
 
     def epoch(self, row: EpochRow) -> None:
         self.callback.epoch(row)
-
-    def stopped(self) -> bool:
-        self.data.release()
-        return self.callback.stopped()
