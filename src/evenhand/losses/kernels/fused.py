@@ -109,7 +109,7 @@ def compute(
 
         if logits.is_cpu:
             class_indices(terms.target, logits.size(1), terms.ignore_index)
-        return gpu.run(logits, *terms, with_gradient=with_gradient)
+        return gpu.run(logits, terms, with_gradient=with_gradient)
     if logits.is_cpu and chosen.cpu == "native" and logits.dtype in native.DTYPES:
         done = native.run(logits, *terms, with_gradient=with_gradient, in_place=in_place)
         if done is not None:

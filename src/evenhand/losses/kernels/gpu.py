@@ -5,12 +5,15 @@ offset, H has an exponential of its own, since nothing may be asked of the offse
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from evenhand.losses.kernels.fused import Terms
 
 FAR = tl.constexpr(1e4)  # a distance whose exponential is 0, and whose product with that 0 is no NaN
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -130,23 +133,12 @@ def launch_settings(classes: int) -> dict[str, Any]:
     return {"BLOCK": block, "num_warps": 4 if block <= 1024 else 8}
 
 
-def run(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    offset: Tensor | None,
-    margin: Tensor | None,
-    share: float | Tensor,
-    with_cross_entropy: bool,
-    ignore_index: int,
-    reduction: str,
-    *,
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor | None]:
+def run(logits: Tensor, terms: "Terms", *, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """Compute [H +] share * C of all rows, reduced, and the gradient of that: as `native.run`, on a GPU.
 
     Nothing waits for the device: a target that is no class fails there, as with cross entropy.
     """
+    target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction = terms
     if logits.stride(1) != 1:
         logits = logits.contiguous()
     rows, classes = logits.shape
