@@ -103,7 +103,7 @@ def parameter_groups(network: nn.Module, layer_decay: float) -> list[dict[str, A
 
     Example:
         >>> from torch import nn
-        >>> from evenhand.training.start import parameter_groups
+        >>> from evenhand.training._pretrained import parameter_groups
         >>> network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 2))
         >>> [round(group["rate"], 2) for group in parameter_groups(network, 0.01)]
         [0.01, 0.1, 1.0]

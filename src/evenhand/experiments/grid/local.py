@@ -56,6 +56,7 @@ def run_jobs(
         >>> from evenhand.experiments.grid.jobs import make_grid
         >>> from evenhand.experiments.grid.local import run_jobs
         >>> from evenhand.runs.config import make_config
+        >>> from evenhand.runs.folder import Run
         >>> jobs = make_grid(tempfile.mkdtemp(), make_config(epochs=1), objectives=["ce", "cce"], seeds=[0])
         >>> run_jobs(jobs)
         []

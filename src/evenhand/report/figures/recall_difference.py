@@ -52,8 +52,7 @@ def recall_difference(
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.metrics.images import paired_image_error
-    from evenhand.metrics.predictions import Predictions
+        >>> from evenhand.metrics.predictions import Predictions
         >>> from evenhand.report.figures import recall_difference
         >>> names, ids, counts = ("cat", "dog"), np.array(["a", "b"]), np.array([900, 15])
         >>> right = Predictions(np.eye(2, dtype=np.float32), np.array([0, 1]), ids, names, counts)
