@@ -35,6 +35,7 @@ OTHERS = (
     "swin_t",
     "vit_b_32",
 )
+QUICK = ("googlenet", "mobilenet_v3_small", "resnet18")
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,9 @@ def save_official(name: str, folder: Path) -> tuple[torch.nn.Module, Path]:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in OTHERS]
+)
 def test_features_are_what_enters_the_last_layer(name, checkpoints):
     theirs, file = save_official(name, checkpoints)
     backbone = load_backbone(name)

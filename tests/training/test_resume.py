@@ -60,12 +60,12 @@ def before(owner, name, call):
 
 
 def mid_epoch(folder):
-    before(trainer.Callback, "stopped", at(10, end))
+    before(trainer.Callback, "step", at(10, end))
     train_run(tiny(), folder)
 
 
 def first_epoch(folder):
-    before(trainer.Callback, "stopped", at(3, end))
+    before(trainer.Callback, "step", at(3, end))
     train_run(tiny(), folder)
 
 
@@ -127,7 +127,7 @@ def mid_judging(folder):
 
 def by_signal(number):
     def run(folder):
-        before(trainer.Callback, "stopped", at(10, lambda: end(number)))
+        before(trainer.Callback, "step", at(10, lambda: end(number)))
         options = [part for setting in SETTINGS for part in ("--set", setting)]
         sys.argv = ["evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--out", str(folder)]
         sys.argv += options
