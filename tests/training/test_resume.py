@@ -127,7 +127,9 @@ def mid_judging(folder):
 
 def by_signal(number):
     def run(folder):
-        before(trainer.Callback, "step", at(10, lambda: end(number)))
+        from evenhand.training.objectives.objective import Objective
+
+        before(Objective, "step", at(10, lambda: end(number)))
         options = [part for setting in SETTINGS for part in ("--set", setting)]
         sys.argv = ["evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--out", str(folder)]
         sys.argv += options
