@@ -14,6 +14,7 @@ import pytest
 from evenhand.cli import EXAMPLES
 from evenhand.core.cache import clear_cache, list_cache
 from evenhand.core.extras import how_to_install
+from evenhand.core.files import write_csv
 from evenhand.core.text import json_line, plain_cell, visible
 from evenhand.report.page import write_report
 from tests.trained import Trained, config, draw, evenhand
@@ -135,6 +136,23 @@ def test_predictions_on_a_terminal_are_spelled_out(capsys: Capture, monkeypatch:
     assert_spelled_out("".join(written))
 
 
+@pytest.mark.parametrize("text", FORMULAS)
+def test_tables_for_spreadsheets_and_raw(tmp_path: Path, text: str) -> None:
+    for raw, cell in ((False, f"'{text}"), (True, text)):
+        write_csv(tmp_path / "x.csv", [{"name": text, "recall": -0.5}], raw=raw)
+        with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+            assert list(csv.DictReader(file)) == [{"name": cell, "recall": "-0.5"}]
+
+
+def test_compare_quotes_classes_unless_raw(capsys: Capture, monkeypatch: Patch, odd: Trained, tmp_path: Path) -> None:
+    asked = ("compare", odd.photos, "--recipe", "small", "--epochs", "1", "--seeds", "1", "--objectives", "ce,cce")
+    for more, quoted in (((), plain_cell), (("--raw",), str)):
+        code, _, err = evenhand(capsys, monkeypatch, *asked, "--quiet", "--out", tmp_path / "both", *more)
+        assert code == 0, err
+        with (tmp_path / "both" / "per_class.csv").open(newline="", encoding="utf-8") as file:
+            assert sorted(row["name"] for row in csv.DictReader(file)) == sorted(map(quoted, NAMES))
+
+
 written: list[str] = []
 
 
@@ -147,9 +165,12 @@ class Terminal(io.StringIO):
         return len(text)
 
 
-@pytest.mark.parametrize("verb", [verb.__name__ for verb in EXAMPLES] + ["config", "cache"])
+PARTS = ["config", "config show", "config copy", "cache", "cache list", "cache clear"]
+
+
+@pytest.mark.parametrize("verb", [verb.__name__ for verb in EXAMPLES] + PARTS)
 def test_each_help_ends_with_two_examples(capsys: Capture, monkeypatch: Patch, verb: str) -> None:
-    code, out, _ = evenhand(capsys, monkeypatch, verb, "--help")
+    code, out, _ = evenhand(capsys, monkeypatch, *verb.split(), "--help")
     assert code == 0
     *_, heading, first, second = [line.strip() for line in out.splitlines() if line.strip()]
     assert heading == "Examples:"

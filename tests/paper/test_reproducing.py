@@ -17,6 +17,7 @@ from evenhand.paper.pages import sign_sentence, to_json, to_markdown, write_repr
 from evenhand.paper.planning import StudyOptions, plan
 from evenhand.paper.reproducing import Reproduction, check_sources, read_reproduction
 from evenhand.paper.studies import STUDIES, Panel, Study
+from evenhand.runs.folder import Run
 from tests.fabricated import finish
 
 PAPER = {"ERM": 87.0, "FL": 86.0, "COT": 88.0, "CCE": 89.0}
@@ -149,10 +150,10 @@ def test_cells_hold_mean_spread_published_and_difference(tmp_path: Path) -> None
         (each["method"], column["imbalance"]): each for column in to_json(result)["columns"] for each in column["cells"]
     }
     erm = cells["ERM", "exp:10"]
-    assert erm["measured"]["balanced_accuracy"]["mean"] == pytest.approx(80.4)
-    assert erm["measured"]["balanced_accuracy"]["spread"] == pytest.approx(0.52915, abs=1e-4)
-    assert erm["measured"]["balanced_accuracy"]["difference"] == pytest.approx(80.4 - 91.45)
-    assert (erm["n"], erm["wanted"], erm["published"]) == (3, 3, 91.45)
+    assert erm["measured"]["balanced_accuracy"]["mean"] == pytest.approx(0.804)
+    assert erm["measured"]["balanced_accuracy"]["spread"] == pytest.approx(0.0052915, abs=1e-6)
+    assert erm["measured"]["balanced_accuracy"]["difference"] == pytest.approx(0.804 - 0.9145)
+    assert (erm["n"], erm["wanted"], erm["published"]) == (3, 3, pytest.approx(0.9145))
     assert cells["CCE", "exp:100"]["measured"] == {}
     assert cells["released", "exp:10"]["published"] is None
 
@@ -224,6 +225,29 @@ def test_three_files_are_written_and_agree(tmp_path: Path) -> None:
     assert str(tmp_path) not in paths[2].read_text()
 
 
+def test_files_hold_shares_and_the_page_percent(tmp_path: Path) -> None:
+    result = half_done(tmp_path / "runs")
+    paths = write_reproduction(result, tmp_path / "out")
+    content = json.loads(paths[0].read_text())
+    [erm] = [each for each in content["columns"][0]["cells"] if each["method"] == "ERM"]
+    measured = erm["measured"]["balanced_accuracy"]
+    assert content["unit"] == "share"
+    summaries = {job.config.seed: Run(job.folder).summary for job in result.columns[0].cells[0].runs}
+    assert {int(seed): share for seed, share in measured["by_seed"].items()} == pytest.approx(
+        {seed: each.balanced_accuracy for seed, each in summaries.items()}
+    )
+    assert content["columns"][0]["majority"]["balanced_accuracy"] == 0.5, "of two classes"
+    for pair in content["columns"][0]["orderings"]["balanced_accuracy"]["pairs"]:
+        by_method = {each["method"]: each for each in content["columns"][0]["cells"]}
+        means = [by_method[pair[side]]["measured"]["balanced_accuracy"]["mean"] for side in ("better", "worse")]
+        published = [by_method[pair[side]]["published"] for side in ("better", "worse")]
+        assert pair["measured"]["mean"] == pytest.approx(means[0] - means[1])
+        assert pair["published"] == pytest.approx(published[0] - published[1])
+    row = next(each for each in csv.DictReader(io.StringIO(paths[1].read_text())) if each["method"] == "ERM")
+    assert (float(row["mean"]), float(row["published"])) == (measured["mean"], erm["published"])
+    assert f"{100 * measured['mean']:.2f}" in paths[2].read_text()
+
+
 def test_road_marking_shows_accuracy_and_balanced_accuracy(tmp_path: Path) -> None:
     options = StudyOptions(seeds=1)
     for cell in plan(STUDIES["table-road"], options):
@@ -232,7 +256,7 @@ def test_road_marking_shows_accuracy_and_balanced_accuracy(tmp_path: Path) -> No
     result = read_reproduction(STUDIES["table-road"], options, tmp_path)
     measured = to_json(result)["columns"][0]["cells"][0]["measured"]
     assert {name: each["difference"] for name, each in measured.items()} == {
-        "balanced_accuracy": pytest.approx(70 - 98.78), "accuracy": pytest.approx(90 - 98.78),
+        "balanced_accuracy": pytest.approx(0.7 - 0.9878), "accuracy": pytest.approx(0.9 - 0.9878),
     }  # fmt: skip
     assert "both measures" in to_markdown(result)
 
@@ -271,7 +295,7 @@ def test_a_tiny_study_from_its_plan_to_its_table(tmp_path: Path) -> None:
     content = to_json(result)
     [column] = content["columns"]
     for cell in column["cells"]:
-        assert 0 < cell["measured"]["balanced_accuracy"]["mean"] < 100
+        assert 0 < cell["measured"]["balanced_accuracy"]["mean"] < 1
         assert cell["published"] is None
     assert content["made"]["machines"]
 

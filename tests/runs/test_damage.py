@@ -351,7 +351,7 @@ MERGED = "a: &a {k1: 1, k2: 2}\n" + "".join(
         ("{a: " * 5000, "it is nested more than 20 deep"),
         ("- " * 5000, "it is nested more than 20 deep"),
         ("epochs: !!int x", "invalid literal"),
-        ("epochs: !!bool x", "x"),
+        ("epochs: !!bool x", "a value does not fit its tag or type: 'x'"),
         ("epochs: !!float x", "could not convert"),
         ("epochs: !!timestamp x", ""),
         ("epochs: 2026-13-45", "month must be in 1..12"),

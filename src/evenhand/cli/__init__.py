@@ -15,7 +15,7 @@ from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
 from evenhand.cli.inspect import inspect
 from evenhand.cli.objectives import objectives
-from evenhand.cli.output import echo, remark
+from evenhand.cli.output import echo, remark, two_examples
 from evenhand.cli.predict import predict
 from evenhand.cli.report import report
 from evenhand.cli.reproduce import reproduce
@@ -49,15 +49,12 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
 """Two of each verb, shown at the end of its help."""
 
 
-def _examples(*commands: str) -> str:
-    lines = "\n".join(f"  {command}" for command in commands)
-    return f"Examples:\n\n\b\n{lines}"
-
-
 for _verb, _commands in EXAMPLES.items():
-    app.command(epilog=_examples(*_commands))(_verb)
-app.add_typer(config, name="config", epilog=_examples("evenhand config show", "evenhand config copy small mine.yaml"))
-app.add_typer(cache, name="cache", epilog=_examples("evenhand cache", "evenhand cache clear pixels"))
+    app.command(epilog=two_examples(*_commands))(_verb)
+app.add_typer(
+    config, name="config", epilog=two_examples("evenhand config show", "evenhand config copy small mine.yaml")
+)
+app.add_typer(cache, name="cache", epilog=two_examples("evenhand cache", "evenhand cache clear pixels"))
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.output import echo
+from evenhand.cli.output import echo, two_examples
 
 cache = typer.Typer(
     help="List what is kept between commands, with sizes, or clear it.",
@@ -21,7 +21,7 @@ def _listing(context: typer.Context) -> None:
         listing()
 
 
-@cache.command("list")
+@cache.command("list", epilog=two_examples("evenhand cache list", "evenhand cache list | tail -1"))
 def listing() -> None:
     """List the parts of the cache with their sizes."""
     from evenhand.core.cache import cache_root, list_cache
@@ -35,7 +35,7 @@ def listing() -> None:
         echo(f"  {line}")
 
 
-@cache.command()
+@cache.command(epilog=two_examples("evenhand cache clear", "evenhand cache clear pixels data"))
 def clear(
     parts: Annotated[
         list[str] | None, typer.Argument(help="pixels, features, backbones or data; the first two if none is named.")

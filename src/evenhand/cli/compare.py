@@ -39,6 +39,9 @@ def compare(
     status: Status = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json instead of tables.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write names into CSV as they are, even where a spreadsheet obeys them.")
+    ] = False,
 ) -> None:
     """Train with several objectives and seeds, and say which is better, by how much, and how sure that is.
 
@@ -51,6 +54,7 @@ def compare(
     from evenhand.cli.grid_progress import run_grid, show_failures, show_others, show_status
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
+    from evenhand.experiments.comparison import write_comparison
     from evenhand.report.page import write_report
     from evenhand.training.defaults import make_run_config
 
@@ -83,6 +87,8 @@ def compare(
         remark(f"comparing on {base.data.source}: {why}")
     try:
         comparison, written = make_comparison(plan, run, tell=(lambda _: None) if silent else remark)
+        if raw:
+            written = write_comparison(comparison, plan.folder, raw=True)
         page = write_report([plan.folder])
     except EvenhandError:
         show_failures(failures)  # what failed may be why nothing can be compared

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.output import echo
+from evenhand.cli.output import echo, two_examples
 
 config = typer.Typer(
     help="Show the recipes, or copy one to change it.",
@@ -15,7 +15,7 @@ config = typer.Typer(
 )
 
 
-@config.command()
+@config.command(epilog=two_examples("evenhand config show", "evenhand config show paper"))
 def show(
     recipe: Annotated[
         str | None, typer.Argument(help="small, photos, paper or road-marking; all are listed if none.")
@@ -38,7 +38,9 @@ def show(
         echo(f"  {each.key} = {default}  ({each.allowed})\n      {each.help}")
 
 
-@config.command()
+@config.command(
+    epilog=two_examples("evenhand config copy small mine.yaml", "evenhand config copy paper recipes/long.yaml")
+)
 def copy(
     recipe: Annotated[str, typer.Argument(help="small, photos, paper or road-marking.")],
     file: Annotated[Path, typer.Argument(help="The YAML file to write; it must not exist.")],

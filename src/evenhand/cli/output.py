@@ -62,3 +62,8 @@ def ends_of(rows: Sequence[_Row]) -> tuple[Sequence[_Row], int, Sequence[_Row]]:
     if len(rows) <= MOST_LISTED:
         return rows, 0, []
     return rows[:ENDS], len(rows) - 2 * ENDS, rows[-ENDS:]
+
+
+def two_examples(first: str, second: str) -> str:
+    """Return the end of a help text."""
+    return f"Examples:\n\n\b\n  {first}\n  {second}"

@@ -1,6 +1,5 @@
 """`evenhand predict`: files in, a table of classes and probabilities out, however many files."""
 
-import csv
 import io
 import json
 import os
@@ -105,19 +104,20 @@ def _top(class_names: tuple[str, ...], row: "NDArray[np.float32]", listed: int) 
 
 
 def _csv_writer(target: IO[str], listed: int, raw: bool) -> Write:
+    from evenhand.core.files import csv_writer
     from evenhand.core.text import plain_cell, visible
 
-    rows = csv.writer(target, lineterminator="\n")
+    write_row = csv_writer(target)
     heading = ["file", "class", "probability"]
     for place in range(2, listed + 1):
         heading += [f"class_{place}", f"probability_{place}"]
-    rows.writerow(heading)
+    write_row(heading)
 
     def write(file: str, top: Top) -> None:
         cells: list[object] = [file, *(field for pair in top for field in pair)]
         if target.isatty() and not raw:
             cells = [visible(each) if isinstance(each, str) else each for each in cells]
-        rows.writerow(cells if raw else map(plain_cell, cells))
+        write_row(cells if raw else [plain_cell(cell) for cell in cells])
 
     return write
 

@@ -7,10 +7,10 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import plain_cell
@@ -20,6 +20,7 @@ _ADVICE = {
     errno.ENOSPC: "free some space or choose another folder",
     errno.EDQUOT: "free some space or choose another folder",
     errno.EFBIG: "this disk or a limit of the system allows no file as large; choose another folder",
+    errno.EISDIR: "choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 MOST_BRACKETS = 2_000_000
@@ -107,12 +108,40 @@ def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2)
     write_text(path, json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
 
 
-def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows with the same keys as CSV, with every digit; no text is one that a spreadsheet would run."""
+def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]], *, raw: bool = False) -> None:
+    """Write rows with the same keys as CSV, with every digit; unless `raw`, no text is one that a spreadsheet runs."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: plain_cell(value) for key, value in row.items()} for row in rows)
+        writer = csv_writer(file)
+        heading = list(rows[0]) if rows else []
+        writer(heading)
+        for row in rows:
+            writer([row[key] if raw else plain_cell(row[key]) for key in heading])
+
+
+def csv_writer(file: IO[str]) -> Callable[[Sequence[object]], object]:
+    r"""Return what writes a row of CSV, ended by a line feed.
+
+    A carriage return in a cell is quoted as a line feed is, or a reader would take what follows it for a new row.
+
+    Example:
+        >>> import io
+        >>> from evenhand.core.files import csv_writer
+        >>> text = io.StringIO(newline="")
+        >>> _ = csv_writer(text)(["a\r=1", 2])
+        >>> text.getvalue()
+        '"a\r=1",2\n'
+    """
+    return csv.writer(_LineFeeds(file), lineterminator="\r\n").writerow
+
+
+class _LineFeeds:
+    """Which characters are quoted, `csv` takes from how lines end; here they end otherwise."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, line: str) -> int:
+        return self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:

@@ -28,14 +28,14 @@ def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def to_json(result: Reproduction) -> dict[str, Any]:
-    """Return everything as plain numbers and text; percent and points throughout."""
+    """Return everything as plain numbers and text; what the pages show in percent and points is a share here."""
     return {
         "study": result.study.id,
         "shows": result.study.shows,
         "protocol": result.options.protocol,
         "command": result.command,
         "seeds": result.options.seeds,
-        "unit": "percent",
+        "unit": "share",
         "deviations": result.deviations(),
         "choices": result.choices(),
         "made": result.made,
@@ -57,9 +57,9 @@ def _column_json(column: MeasuredColumn, measures: Sequence[str]) -> dict[str, A
         "fraction": first.config.data.fraction,
         "cells": [_cell_json(cell, measures) for cell in column.cells],
         "orderings": {measure: _ordering_json(ordering) for measure, ordering in orderings.items()},
-        "sign": {measure: asdict(column.sign[measure]) for measure in measures if measure in column.sign},
-        "alpha": {measure: asdict(column.alpha[measure]) for measure in measures if measure in column.alpha},
-        "majority": column.cells[0].majority,
+        "sign": {measure: _difference_json(column.sign[measure]) for measure in measures if measure in column.sign},
+        "alpha": {measure: _difference_json(column.alpha[measure]) for measure in measures if measure in column.alpha},
+        "majority": {measure: _share(percent) for measure, percent in column.cells[0].majority.items()},
     }
 
 
@@ -68,17 +68,17 @@ def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
     return {
         "method": each.cell.method,
         "objective": each.cell.config.objective,
-        "published": each.cell.published,
+        "published": _share(each.cell.published),
         "comparable": each.cell.comparable,
         "n": each.n,
         "wanted": len(each.cell.seeds),
         "runs": [run.folder.name for run in each.runs],
         "measured": {
             measure: {
-                "mean": seen.mean,
-                "spread": seen.spread,
-                "by_seed": seen.values,
-                "difference": each.difference(measure),
+                "mean": _share(seen.mean),
+                "spread": _share(seen.spread),
+                "by_seed": {seed: _share(value) for seed, value in seen.values.items()},
+                "difference": _share(each.difference(measure)),
             }
             for measure, seen in found.items()
         },
@@ -86,12 +86,30 @@ def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
 
 
 def _ordering_json(ordering: Ordering) -> dict[str, Any]:
-    pairs = [{**asdict(pair), "agrees": pair.agrees, "clear": pair.clear} for pair in ordering.pairs]
+    pairs = [
+        {
+            **asdict(pair),
+            "published": _share(pair.published),
+            "measured": _difference_json(pair.measured),
+            "agrees": pair.agrees,
+            "clear": pair.clear,
+        }
+        for pair in ordering.pairs
+    ]
     return {"state": ordering.state, "published": list(ordering.published), "pairs": pairs, "says": ordering.sentence()}
 
 
+def _difference_json(found: PairedDifference) -> dict[str, Any]:
+    points = ("mean", "low", "high", "spread", "detectable")
+    return {name: _share(value) if name in points else value for name, value in asdict(found).items()}
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
 def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
-    """Return a row for each cell and measure; what is not measured yet is None."""
+    """Return a row for each cell and measure, in shares; what is not measured yet is None."""
     rows = []
     for column in result.columns:
         for each in column.cells:
@@ -110,13 +128,13 @@ def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
                         "method": each.cell.method,
                         "objective": config.objective,
                         "measure": measure,
-                        "mean": found.mean if found else None,
-                        "spread": found.spread if found else None,
+                        "mean": _share(found.mean) if found else None,
+                        "spread": _share(found.spread) if found else None,
                         "n": each.n,
                         "wanted": len(each.cell.seeds),
-                        "published": each.cell.published,
+                        "published": _share(each.cell.published),
                         "comparable": each.cell.comparable,
-                        "difference": each.difference(measure),
+                        "difference": _share(each.difference(measure)),
                     }
                 )
     return rows

@@ -40,9 +40,11 @@ def parse_yaml(text: str) -> Any:
         return loader.construct_document(node)
     except EvenhandError:
         raise
+    except (yaml.YAMLError, MemoryError, RecursionError) as error:
+        raise Unreadable(reason(error)) from error
     # A tag that does not fit its value fails as int(), a dictionary or a date fail, so nothing narrower is safe.
     except Exception as error:
-        raise Unreadable(reason(error)) from error
+        raise Unreadable(f"a value does not fit its tag or type: {reason(error)}") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

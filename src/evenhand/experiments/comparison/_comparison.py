@@ -216,9 +216,15 @@ def _ensemble_note(recommended: str, seeds: int, score: float) -> list[str]:
     ]
 
 
-def write_comparison(comparison: Comparison, folder: Path | str) -> list[Path]:
-    """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
-    return writing.write_all(comparison, Path(folder))
+def write_comparison(comparison: Comparison, folder: Path | str, *, raw: bool = False) -> list[Path]:
+    """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths.
+
+    Args:
+        comparison: what to write.
+        folder: where to.
+        raw: write names into the CSV files as they are, even where a spreadsheet would run them.
+    """
+    return writing.write_all(comparison, Path(folder), raw=raw)
 
 
 def _baseline(picks: Sequence[Pick], wanted: str | None) -> str:

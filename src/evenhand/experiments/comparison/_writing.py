@@ -89,12 +89,13 @@ def markdown(comparison: "Comparison") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_all(comparison: "Comparison", folder: Path) -> list[Path]:
+def write_all(comparison: "Comparison", folder: Path, *, raw: bool = False) -> list[Path]:
     """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
     write_json(folder / "comparison.json", comparison.to_json(folder))
     write_text(folder / "comparison.md", markdown(comparison))
-    write_csv(folder / "comparison.csv", [_figures_for_csv(row, comparison.differences) for row in comparison.rows])
-    write_csv(folder / "per_class.csv", [_class_for_csv(row) for row in comparison.per_class])
+    figures = [_figures_for_csv(row, comparison.differences) for row in comparison.rows]
+    write_csv(folder / "comparison.csv", figures, raw=raw)
+    write_csv(folder / "per_class.csv", [_class_for_csv(row) for row in comparison.per_class], raw=raw)
     return [folder / name for name in ("comparison.json", "comparison.csv", "per_class.csv", "comparison.md")]
 
 
