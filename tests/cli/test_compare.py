@@ -101,6 +101,61 @@ def test_pictures_that_changed_are_refused_before_anything_runs(run: Run, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("classes", "more", "words"),
+    [
+        (("left", "right"), (), "(left, right); --no-flip keeps them."),
+        (("turn_left", "turn_right"), (), "(turn_left, turn_right); --no-flip keeps them."),
+        (("b", "d"), (), "(b, d); --no-flip keeps them."),
+        (("speed 30", "speed 80"), (), "--no-flip keeps them."),
+        (("left", "right"), ("--no-flip",), ""),
+        (("left", "right"), ("--flip",), ""),
+        (("cat", "dog"), (), ""),
+    ],
+)
+def test_what_mirrors_may_do_is_told_before_the_runs(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    classes: tuple[str, ...],
+    more: tuple[str, ...],
+    words: str,
+) -> None:
+    def interrupt(*_: object, **__: object) -> list[Failure]:
+        raise EvenhandError("Here the runs would begin.")
+
+    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", interrupt)
+    draw(tmp_path / "signs", dict.fromkeys(classes, 8))
+    code, _, err = run("signs", "--recipe", "small", "--objectives", "ce,cce", "--seeds", "1", *more)
+    assert code == 2
+    told, _ = err.split("Here the runs would begin.")
+    assert ("are mirrored" in told) == bool(words)
+    assert words in told
+
+
+def test_links_that_were_followed_once_are_followed_again(run: Run, tmp_path: Path) -> None:
+    photos = draw(tmp_path / "elsewhere", {"cat": 12, "dog": 8})
+    (tmp_path / "linked").mkdir()
+    for name in ("cat", "dog"):
+        (tmp_path / "linked" / name).symlink_to(photos / name)
+    asked = (
+        "linked",
+        "--recipe",
+        "small",
+        "--epochs",
+        "1",
+        "--seeds",
+        "1",
+        "--allow-outside",
+        "--out",
+        "here",
+        "--quiet",
+    )
+    for objectives in ("ce,cce", "ce,cce,focal"):
+        code, _, err = run(*asked, "--objectives", objectives)
+        assert code == 0, err
+
+
+@pytest.mark.parametrize(
     ("args", "words"),
     [
         (("digits", "--objectives", "ce,cse"), "There is no objective 'cse'"),

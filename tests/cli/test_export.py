@@ -12,7 +12,7 @@ import torch
 from evenhand.data.decode import read_image
 from evenhand.training import export
 from evenhand.training.inference import load
-from tests.trained import Trained, assert_one_sentence, evenhand
+from tests.trained import Trained, assert_one_sentence, draw, evenhand
 
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -109,3 +109,22 @@ def test_mistakes_are_one_sentence(capsys: Capture, monkeypatch: Patch, photos_r
     (tmp_path / "w").write_bytes(b"no weights")
     refused("damaged", tmp_path / "w")
     assert not (tmp_path / "m.onnx").exists()
+
+
+def test_what_was_followed_in_training_is_followed_after_it(
+    capsys: Capture, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    photos = draw(tmp_path / "elsewhere", {"cat": 12, "dog": 12})
+    (tmp_path / "linked").mkdir()
+    for name in ("cat", "dog"):
+        (tmp_path / "linked" / name).symlink_to(photos / name)
+    asked = ("--allow-outside", "--recipe", "small", "--epochs", "1", "--out", tmp_path / "run", "--quiet")
+    for command in (
+        ("train", tmp_path / "linked", *asked),
+        ("evaluate", tmp_path / "run"),
+        ("evaluate", tmp_path / "run", "--adjust", "auto"),
+        ("export", tmp_path / "run", "--onnx", tmp_path / "x.onnx"),
+    ):
+        code, out, err = evenhand(capsys, monkeypatch, *command)
+        assert code == 0, err
+    assert "test images of 2 classes" in out, "noise only where the images are gone"

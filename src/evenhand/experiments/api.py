@@ -8,6 +8,7 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
 from evenhand.core.text import slug
+from evenhand.data.batches import what_mirrors_do
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
 from evenhand.experiments.comparison._comparison import Comparison, write_comparison
@@ -18,6 +19,7 @@ from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.runs.config import Config
+from evenhand.runs.folder import Run
 from evenhand.training.defaults import make_run_config
 from evenhand.training.objectives import canonical_objective, settings_to_try
 from evenhand.training.setup import warm_features
@@ -177,9 +179,14 @@ def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) ->
     Returns:
         What was found, and the files that were written.
     """
+    warned: list[str] = []
 
     def run_unchanged(look: Sequence[Job]) -> list[Failure]:
         refuse_changed_source(look)
+        if not warned and not all(Run(job.folder).finished for job in look):
+            warned.append(_what_mirrors_do(plan.base))
+            if warned[0]:
+                tell(warned[0])  # now, while it can still be changed: in the notes it comes after all runs
         warm_features(plan.base, keep=plan.folder)
         return run(look)
 
@@ -193,6 +200,13 @@ def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) ->
     if replaced:
         tell(replaced)
     return comparison, write_comparison(comparison, plan.folder)
+
+
+def _what_mirrors_do(base: Config) -> str:
+    if base.start.train == "head" and not base.augmentation.flip:
+        return ""  # features of images as they are
+    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+    return what_mirrors_do(table, base.augmentation.flip)
 
 
 def _replaced(path: Path, comparison: Comparison) -> str:

@@ -100,6 +100,6 @@ def _predict_evened(folder: Run, tau: float, split: Literal["val", "test"]) -> P
     config = folder.config
     model: TrainedModel = load(selected_weights(folder.path))
     even_out(model.network, tau)
-    table = load_source(config.data.source, data_root=config.data.root)
+    table = load_source(config.data.source, data_root=config.data.root, allow_outside=config.data.allow_outside)
     rows = rows_of(table, getattr(folder.splits, split), folder)
     return predict_rows(model, config, table, rows, folder.predictions.train_counts)[0]

@@ -178,7 +178,9 @@ def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | N
     with contextlib.suppress(EvenhandError):
         folder = Run(Path(run))
         config, named = folder.config, folder.splits
-        table = load_source(config.data.source, data_root=config.data.root, download=False)
+        table = load_source(
+            config.data.source, data_root=config.data.root, download=False, allow_outside=config.data.allow_outside
+        )
         test = np.flatnonzero(np.isin(table.ids, named.test))
         labels = table.labels[test]
         rows = np.concatenate([test[labels == k][:A_CLASS] for k in np.unique(labels)])

@@ -29,7 +29,8 @@ def refuse_changed_source(jobs: Sequence[Job]) -> None:
             finished.setdefault(job.config.data.source, []).append(job)
     for source, done in finished.items():
         first = done[0]  # the others were compared with it when they were added
-        if not _is_as_trained(first, load_source(source)):
+        data = first.config.data
+        if not _is_as_trained(first, load_source(source, data_root=data.root, allow_outside=data.allow_outside)):
             runs, what = f"{first.folder} was", "that folder"
             if len(done) > 1:
                 runs, what = f"{first.folder} and {len(done) - 1} more were", "those folders"
