@@ -7,8 +7,8 @@ BUILD := pyproject.toml setup.py $(wildcard src/evenhand/losses/kernels/*.c src/
 # Threads that wait sleep: those that spin take the cores that other processes wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-# One thread per test process: two of them share the machine.
-TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+# One thread per test process: two of them share the machine, and the one that is done takes over from the other.
+TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-all lint format clean
 

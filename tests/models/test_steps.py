@@ -37,5 +37,6 @@ def test_one_step_on_32_px(name):
 
 
 @pytest.mark.parametrize("name", CIFAR + NINE)
+@pytest.mark.slow
 def test_forward_and_backward_on_64_px(name):
     backward(name, 64)

@@ -271,6 +271,7 @@ def test_ten_classes_with_large_pictures_stay_small(tmp_path: Path) -> None:
     assert written.stat().st_size < 5e6
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_make_a_page(tmp_path: Path) -> None:
     names = [f"class {k}" for k in range(1000)]
     folder = write_comparison_folder(tmp_path, names=names, seeds=1, per_class=2)
