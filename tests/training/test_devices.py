@@ -43,7 +43,8 @@ def run(script: Path, processes: int, *args: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("objective", ["cce+sampling", pytest.param("cot", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["cce+sampling", "cot"])
 def test_two_processes_train_as_one(tmp_path: Path, objective: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
