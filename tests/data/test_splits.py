@@ -56,6 +56,34 @@ def test_the_same_seed_gives_the_same_split_and_test_rows_know_no_run_seed() -> 
     assert not np.array_equal(first.test, make_splits(table, split_seed=1).test)
 
 
+@given(counts=st.lists(st.integers(2, 60), min_size=2, max_size=6), split_seed=st.integers(0, 3))
+@settings(deadline=None, derandomize=True)
+def test_rotated_test_sets_take_turns_until_every_image_was_tested(counts: list[int], split_seed: int) -> None:
+    table, sizes = table_of(counts), np.array(counts)
+    turns = [make_splits(table, split_seed=split_seed, rotation=turn) for turn in range(60)]
+    assert np.array_equal(turns[0].test, make_splits(table, split_seed=split_seed).test)
+    for turn in turns:
+        assert_partition(table, turn)
+        assert (table.counts(turn.test) == np.clip(np.rint(0.2 * sizes), 1, sizes - 1)).all()
+    for k, size in enumerate(counts):
+        share = table.counts(turns[0].test)[k]
+        tested = np.concatenate([rows[table.labels[rows] == k] for rows in (turn.test for turn in turns)])
+        assert len(np.unique(tested[: size // share * share])) == size // share * share  # none twice before all once
+        assert len(np.unique(tested)) == size
+
+
+def test_groups_are_drawn_anew_for_each_turn_and_a_test_set_of_the_source_stays() -> None:
+    table = table_of([60, 40], groups=[f"{k}-{i // 4}" for k, n in enumerate((60, 40)) for i in range(n)])
+    turns = [make_splits(table, rotation=turn) for turn in range(4)]
+    assert np.array_equal(turns[0].test, make_splits(table).test)
+    assert len({tuple(turn.test) for turn in turns}) == 4
+    assert table.groups is not None
+    for turn in turns:
+        assert not set(table.groups[turn.test]) & set(table.groups[np.concatenate([turn.train, turn.val])])
+    fixed = table_of([6, 6], splits=["train", "train", "train", "train", "test", "test"] * 2)
+    assert np.array_equal(make_splits(fixed, rotation=3).test, make_splits(fixed).test)
+
+
 def test_imbalance_thins_training_only_and_validation_comes_out_of_what_is_left() -> None:
     table = table_of([100] * 4)
     plain = make_splits(table)

@@ -160,6 +160,7 @@ MATTERS = (
     "data.test_fraction=0.3",
     "data.val_fraction=0.2",
     "data.split_seed=1",
+    "data.rotate=true",
     "data.drop_small=true",
     "data.skip_bad=true",
     "model.name=resnet32",

@@ -7,8 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from evenhand.metrics.evidence import Evidence
 from evenhand.metrics.images import paired_image_error
 from evenhand.metrics.intervals import class_recall_intervals, mean_recall_interval
+from evenhand.metrics.moderated import moderated_differences
 
 from .cases import predictions_of
 
@@ -148,6 +150,44 @@ def test_what_seeds_differ_by_is_no_image_effect() -> None:
     same = paired_image_error(np.tile(rng.random(200) < 0.8, (10, 1)), base, targets)
     assert same.shared == same.error
     assert paired_image_error(base, base, targets, classes=[9]) is None
+
+
+def test_images_that_seeds_take_turns_with_are_counted_once() -> None:
+    """Where no image is tested twice, seeds that differ show all of the images; where all are, nothing of them."""
+    rng, targets = np.random.default_rng(0), np.repeat(np.arange(5), 40)
+    base, gained = np.ones((1, 200)), (rng.random((1, 200)) < 0.8).astype(float)
+    turns = np.arange(200) % 4 == np.arange(4)[:, None]
+    once = paired_image_error(np.where(turns, gained, np.nan), np.tile(base, (4, 1)), targets)
+    whole = paired_image_error(gained, base, targets)
+    assert once.shared == 0
+    assert once.error == pytest.approx(whole.error)
+    twice = paired_image_error(np.where(np.tile(turns, (2, 1)), gained, np.nan), np.tile(base, (8, 1)), targets)
+    assert twice.error == pytest.approx(whole.error)
+    assert twice.shared == pytest.approx(whole.error * (1 - (8 - 2) / (7 * 2)) ** 0.5)
+    untested = np.concatenate([np.where(turns, gained, np.nan), np.full((4, 50), np.nan)], axis=1)
+    more = paired_image_error(untested, np.ones((4, 250)), np.concatenate([targets, np.arange(50) % 5]))
+    assert more == once
+
+
+def rotated(rng: np.random.Generator, seeds: int, chance: float, spread: float) -> Evidence:
+    """Two objectives that are equally good: images that are hard for one, training noise, and five test sets."""
+    targets, turn = np.tile(np.arange(6), 50), np.arange(300) // 6 % 5
+    hard = rng.random((2, 300))
+    drawn = np.where(rng.random((2, seeds, 300)) < chance, rng.random((2, seeds, 300)), hard[:, None])
+    right = np.where(turn == np.arange(seeds)[:, None] % 5, drawn < 0.85 + rng.normal(0, spread, (2, seeds, 1)), np.nan)
+    values = np.stack([np.nanmean(right[:, :, targets == k], axis=2) for k in range(6)]).mean(axis=0)
+    found = moderated_differences({"ours": values[1].tolist(), "base": values[0].tolist()}, "base")["ours"]
+    return Evidence(found, paired_image_error(right[1], right[0], targets))
+
+
+@pytest.mark.parametrize(("chance", "spread"), [(0.1, 0.0), (0.5, 0.01), (0.2, 0.03)])
+@pytest.mark.parametrize(
+    ("seeds", "trials"), [(5, 150), *(pytest.param(n, 3000, marks=pytest.mark.slow) for n in (3, 5, 8, 10))]
+)
+def test_rotated_test_sets_claim_no_more_than_they_may(seeds: int, trials: int, chance: float, spread: float) -> None:
+    rng = np.random.default_rng(seeds)
+    false = np.mean([(rotated(rng, seeds, chance, spread).p or 1.0) <= 0.05 for _ in range(trials)])
+    assert false <= 0.05 + 4 * (0.05 * 0.95 / trials) ** 0.5
 
 
 def test_intervals_of_classes_are_wilson_s_or_by_group() -> None:

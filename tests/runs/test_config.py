@@ -125,7 +125,7 @@ def test_unknown_key_names_the_nearest(key: str, seen: str, nearest: str) -> Non
         ("optimizer.momentum=0", "optimizer.nesterov needs a momentum above 0"),
         ("optimizer=3", "optimizer cannot be 3: "),
         ("optimizer=", "optimizer cannot be None: "),
-        ("select=nonsense", "select cannot be 'nonsense': input should be 'best' or 'last'."),
+        ("select=nonsense", "select cannot be 'nonsense': input should be 'best', 'late' or 'last'."),
         ("schedule.kind=linear", "schedule.kind cannot be 'linear': "),
         ("schedule.milestones=[0]", "schedule.milestones cannot be 0: "),
         ("schedule.milestones=5", "schedule.milestones cannot be 5: "),

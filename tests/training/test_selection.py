@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
@@ -14,6 +16,8 @@ from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
 from evenhand.training._checkpoint import load_state, load_weights
+from evenhand.training._selection import balanced_accuracy_error
+from evenhand.training.evaluation import evaluate_run, keep_missing
 from evenhand.training.run import train_run
 from evenhand.training.trainer import Callback, Trainer
 from tests.training.runs import files_of, tiny, untimed_history, untimed_summary
@@ -84,6 +88,47 @@ def test_best_weights_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: p
         weights, _ = load_weights(folder / "weights" / f"{name}.safetensors")
         assert all(torch.equal(weights[key], value) for key, value in kept[epoch - 1].items()), name
     assert not torch.equal(kept[1]["network.head.weight"], kept[2]["network.head.weight"])
+
+
+def test_late_keeps_the_latest_epoch_that_is_near_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near is one standard error of the best epoch's score; what the run says is told again from its files."""
+    scores = iter([0.2, 0.6, 0.57, 0.4])
+    monkeypatch.setattr(
+        Trainer,
+        "_judge",
+        lambda *_: {
+            "val_accuracy": 0.5,
+            "val_balanced_accuracy": next(scores),
+            "val_balanced_accuracy_error": 0.04,
+        },
+    )
+    folder, kept = tmp_path / "run", []
+
+    class Keep(Callback):
+        def epoch(self, row: EpochRow) -> None:  # noqa: ARG002
+            kept.append(load_state(folder / "state" / "state.pt")["model"])
+
+    train_run(tiny(epochs=4, select="late"), folder, callback=Keep())
+    chosen = {"rule": "late", "epoch": 3, "val_balanced_accuracy": 0.57, "epoch_by_accuracy": 1}
+    assert untimed_summary(folder)["selected"] == chosen
+    weights, _ = load_weights(folder / "weights" / "best.safetensors")
+    assert all(torch.equal(weights[key], value) for key, value in kept[2].items())
+    (folder / "summary.json").unlink()
+    keep_missing(folder, evaluate_run(folder))
+    assert untimed_summary(folder)["selected"] == chosen
+
+
+@given(recalls=st.lists(st.tuples(st.integers(1, 400), st.floats(0.05, 0.95)), min_size=2, max_size=9))
+@settings(deadline=None, derandomize=True, max_examples=50)
+def test_the_error_of_balanced_accuracy_is_that_of_independent_shares(recalls: list[tuple[int, float]]) -> None:
+    hits = [(round(count * share), count) for count, share in recalls]
+    confusion = np.array([[hit, count - hit] for hit, count in hits])
+    square = np.zeros((len(hits), len(hits)), np.int64)
+    for k, (hit, missed) in enumerate(confusion.tolist()):
+        square[k, k], square[k, (k + 1) % len(hits)] = hit, missed
+    smoothed = [((hit + 1) / (count + 2), count) for hit, count in hits]
+    expected = sum(share * (1 - share) / count for share, count in smoothed) ** 0.5 / len(hits)
+    assert balanced_accuracy_error(square) == pytest.approx(expected)
 
 
 def test_tracked_test_columns_are_the_judgement_of_each_epoch(tmp_path: Path) -> None:

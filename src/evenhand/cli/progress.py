@@ -123,7 +123,8 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
     selected = summary["selected"]
     if selected.get("val_balanced_accuracy") is not None:
         reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
-        echo(f"epoch {selected['epoch']} of {summary['epochs']} was the best on validation, with {reached}")
+        why = "is the latest near the best" if selected["rule"] == "late" else "was the best"
+        echo(f"epoch {selected['epoch']} of {summary['epochs']} {why} on validation, with {reached}")
     groups = summary["groups"]
     listed = [f"{name}-shot {groups[name]['recall']:.1%}" for name in ("many", "medium", "few") if groups[name]]
     worst = summary["worst_class"]

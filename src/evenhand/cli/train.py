@@ -23,7 +23,9 @@ def train(
     seed: Annotated[
         int | None, typer.Option(help="Of subset, validation, initial weights, order, augmentation.")
     ] = None,
-    select: Annotated[str | None, typer.Option(help="best (on validation) or last (train on everything).")] = None,
+    select: Annotated[
+        str | None, typer.Option(help="best or late (on validation), or last (train on everything).")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     devices: Annotated[str | None, typer.Option(help="How many devices.")] = None,
     nodes: Annotated[int | None, typer.Option(help="How many machines.")] = None,

@@ -37,13 +37,14 @@ def make_splits(
     fraction: float = 1.0,
     seed: int = 0,
     split_seed: int = 0,
+    rotation: int = 0,
     test_fraction: float = 0.2,
     val_fraction: float = 0.1,
 ) -> Splits:
     """Cut a table into training, validation and test rows.
 
-    The test set is cut first (or is the source's own), by `split_seed` alone, so that every seed is judged on the same
-    images. Then the training rows are made imbalanced, and validation is cut from what is left of them.
+    The test set is cut first (or is the source's own), by `split_seed` and `rotation` alone, so that every seed can be
+    judged on the same images. Then the training rows are made imbalanced, and validation is cut from what is left.
 
     Args:
         table: the samples.
@@ -52,6 +53,8 @@ def make_splits(
         fraction: how much of what it could keep the largest class keeps, above 0; the imbalance ratio stays.
         seed: of the subset and of validation.
         split_seed: of the test set.
+        rotation: which test set: each takes the next images of every class, and from its last image on the first ones
+            again. Groups are drawn anew instead. A test set of the source's own does not rotate.
         test_fraction: share of each class for testing, at least one image of each.
         val_fraction: share of each class for validation, at least one image of each class of 5 or more and none of
             smaller ones; 0: no validation set.
@@ -84,7 +87,7 @@ def make_splits(
     if table.splits is None:
         sizes = table.counts()
         targets = np.clip(np.rint(test_fraction * sizes), 1, sizes - 1).astype(np.int64)
-        train, test = _cut(table, np.arange(len(table)), targets, "test", split_seed)
+        train, test = _cut(table, np.arange(len(table)), targets, "test", split_seed, rotation)
         _refuse_untested(table, test)
     else:
         train, test = table.rows("train"), table.rows("test")
@@ -133,26 +136,37 @@ def drop_small_classes(table: SampleTable) -> SampleTable:
     )
 
 
-def _cut(table: SampleTable, rows: Rows, targets: NDArray[np.int64], name: str, seed: int) -> tuple[Rows, Rows]:
+def _cut(
+    table: SampleTable, rows: Rows, targets: NDArray[np.int64], name: str, seed: int, rotation: int = 0
+) -> tuple[Rows, Rows]:
     """Take as many rows of each class as its target out of `rows`, at random; return what stays and what was taken."""
     labels = table.labels[rows]
     if table.groups is None:
-        own = [rows[labels == k] for k in range(table.num_classes)]
-        taken = np.concatenate([stream(seed, name, k).permutation(own[k])[: targets[k]] for k in range(len(own))])
+        ordered = [stream(seed, name, k).permutation(rows[labels == k]) for k in range(table.num_classes)]
+        taken = np.concatenate(
+            [np.roll(own, -rotation * target)[:target] for own, target in zip(ordered, targets.tolist(), strict=True)]
+        )
     else:
-        taken = rows[np.isin(table.groups[rows], _groups_to_take(labels, table.groups[rows], targets, name, seed))]
+        groups = table.groups[rows]
+        taken = rows[np.isin(groups, _groups_to_take(labels, groups, targets, name, seed, rotation))]
     return np.setdiff1d(rows, taken), np.sort(taken)
 
 
 def _groups_to_take(
-    labels: NDArray[np.int64], groups: NDArray[np.str_], targets: NDArray[np.int64], name: str, seed: int
+    labels: NDArray[np.int64],
+    groups: NDArray[np.str_],
+    targets: NDArray[np.int64],
+    name: str,
+    seed: int,
+    rotation: int,
 ) -> list[str]:
     """Choose whole groups that come close to the targets, rarest class first, and never the last group of a class."""
-    names, members = np.unique(groups, return_inverse=True)
-    sizes = np.zeros((len(names), len(targets)), np.int64)
+    known, members = np.unique(groups, return_inverse=True)
+    sizes = np.zeros((len(known), len(targets)), np.int64)
     np.add.at(sizes, (members, labels), 1)
     left, have = sizes.sum(0), np.zeros(len(targets), np.int64)
     taken: list[int] = []
+    turn = (rotation,) if rotation else ()
 
     def take(group: int) -> None:
         nonlocal left, have
@@ -161,14 +175,14 @@ def _groups_to_take(
             left, have = left - sizes[group], have + sizes[group]
 
     for k in np.argsort(left, kind="stable"):
-        own = [int(group) for group in stream(seed, name, int(k)).permutation(np.flatnonzero(sizes[:, k]))]
+        own = [int(group) for group in stream(seed, name, int(k), *turn).permutation(np.flatnonzero(sizes[:, k]))]
         for group in own:
             if sizes[group, k] < 2 * (targets[k] - have[k]):  # closer to the target with it than without
                 take(group)
         for group in sorted(own, key=lambda group: int(sizes[group, k])):
             if have[k] == 0 < targets[k]:  # all are too large: the smallest overshoots least
                 take(group)
-    return [str(name) for name in names[taken]]
+    return [str(name) for name in known[taken]]
 
 
 def _too_small(table: SampleTable) -> list[int]:

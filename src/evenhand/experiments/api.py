@@ -127,6 +127,9 @@ def plan_comparison(
 ) -> Plan:
     """Return what is compared, and how far it may go; the arguments are those of :func:`compare`.
 
+    Seeds take turns with the test images (`data.rotate`), unless the base says what they do, the source fixes a test
+    set, or training starts from weights, which may have seen any image.
+
     Raises:
         EvenhandError: one sentence about what cannot be compared.
     """
@@ -135,6 +138,7 @@ def plan_comparison(
             raise EvenhandError(f"A comparison needs at least 1 seed, got {name} {value}.")
     if not 0 <= margin < 100:
         raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")
+    base = _rotated(base)
     named = [canonical_objective(spec) for spec in objectives]
     given = ",".join(objectives)
     if len(set(named)) < 2:
@@ -145,6 +149,15 @@ def plan_comparison(
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
     folder = _default_folder(base) if out is None else Path(out)
     return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin / 100, tried)
+
+
+def _rotated(base: Config) -> Config:
+    if "rotate" in base.data.model_fields_set or base.start.weights is not None:
+        return base
+    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+    if table.splits is not None:
+        return base
+    return base.model_copy(update={"data": base.data.model_copy(update={"rotate": True})})
 
 
 def _settings_tried(base: Config, objectives: Sequence[str]) -> dict[str, list[str]]:

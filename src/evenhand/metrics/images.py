@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.metrics._sampling import find_units, sampling_variance
+from evenhand.metrics._sampling import Units, find_units, sampling_variance
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,13 @@ def paired_image_error(
     :func:`evenhand.metrics.sampling_variance`. Part of that is training noise which a mean over a few seeds
     has left in each image: what seeds differ by within units. Without it, it is what all seeds share.
 
+    Seeds may have test images of their own. Their differences then vary by images too, so that an error over seeds
+    holds a part of what is shared already: all of it where no image is tested twice, and with r tests of an image in
+    the mean :math:`(n - r) / ((n - 1) r)` of it. That part is not counted again.
+
     Args:
-        ours: (n, N), whether each image was classified rightly, for each seed, or by which share of some.
+        ours: (n, N), whether each image was classified rightly, for each seed, or by which share of some; NaN: it was
+            not tested with this seed.
         baseline: (n, N), of what it is compared with: the same seeds and images.
         targets: (N,).
         groups: (N,), names of what belongs together; None: every image stands for itself.
@@ -61,10 +66,15 @@ def paired_image_error(
         >>> round(by_scene.error, 2)
         0.13
     """
+    gains = ours.astype(np.float64) - baseline
+    seen = ~np.isnan(gains).all(axis=0)
+    gains, targets, groups = gains[:, seen], targets[seen], None if groups is None else groups[seen]
     units = find_units(targets, groups, classes)
     if units is None or len(units.classes) < 2:
         return None
-    found = [units.around(own) for own in ours.astype(np.float64) - baseline]
+    if np.isnan(gains).any():
+        return _of_rotated(gains, units)
+    found = [units.around(own) for own in gains]
     means, around = [mean for mean, _ in found], np.stack([each for _, each in found])
     variance = sampling_variance(around.mean(axis=0), units)
     noise = 0.0
@@ -72,3 +82,28 @@ def paired_image_error(
         noise = float((around.var(axis=0, ddof=1) * units.weights**2).sum() / len(around))
     shared = max(0.0, variance - noise)
     return ImageError(float(np.mean(means)), variance**0.5, shared**0.5, float(units.freedom))
+
+
+def _of_rotated(gains: NDArray[np.float64], units: Units) -> ImageError:
+    """Measure the same where images were tested with some seeds only.
+
+    Args:
+        gains: (n, N), NaN where an image was not tested.
+        units: which they are; each is tested as a whole.
+    """
+    tested = ~np.isnan(gains)
+    filled = np.where(tested, gains, 0.0)
+    mean, around = units.around(filled.sum(axis=0) / tested.sum(axis=0))
+    variance = sampling_variance(around, units)
+    by_seed = np.stack([np.bincount(units.of, own[units.kept]) / units.sizes for own in filled])
+    seen = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
+    tests = seen.sum(axis=0)
+    squares = np.where(seen, by_seed - by_seed.sum(axis=0) / tests, 0.0) ** 2
+    # What an image tested once would differ by with another seed is what is usual among the others.
+    twice = tests > 1
+    usual = float(squares[:, twice].sum() / (tests[twice] - 1).sum()) if twice.any() else 0.0
+    spread = np.where(twice, squares.sum(axis=0) / np.maximum(tests - 1, 1), usual)
+    noise = float((spread * units.weights**2 / tests).sum())
+    n, r = len(gains), float(tests.mean())
+    left = max(0.0, 1 - (n - r) / ((n - 1) * r))
+    return ImageError(mean, variance**0.5, (max(0.0, variance - noise) * left) ** 0.5, float(units.freedom))

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from evenhand.metrics._sampling import find_units, sampling_variance
+from evenhand.metrics.by_image import correct_by_image
 from evenhand.metrics.predictions import Predictions
 
 
@@ -92,8 +93,8 @@ def class_recall_intervals(seeds: Sequence[Predictions]) -> tuple[NDArray[np.flo
     """Return the intervals of the recall of each class over test images, or over groups of them where there are any.
 
     Args:
-        seeds: predictions of one objective, one for each seed; recalls are means over seeds. As seeds are tested on the
-            same images, the intervals are as wide as for one.
+        seeds: predictions of one objective, one for each seed; recalls are means over seeds. An image counts once,
+            however many seeds are tested on it.
 
     Returns:
         Lower and upper ends, (K,), NaN for a class without test images, and for one tested on a single group.
@@ -107,17 +108,15 @@ def class_recall_intervals(seeds: Sequence[Predictions]) -> tuple[NDArray[np.flo
         >>> class_recall_intervals([found])[0].round(2)
         array([0.84, 0.84])
     """
-    first = seeds[0]
-    low, high = np.full(first.num_classes, np.nan), np.full(first.num_classes, np.nan)
-    if first.groups is None or not all(np.array_equal(each.ids, first.ids) for each in seeds):
-        targets, right = (np.concatenate(own) for own in ([e.targets for e in seeds], [e.right() for e in seeds]))
-        tested = np.bincount(targets, minlength=first.num_classes)
-        share = np.bincount(targets, right, minlength=first.num_classes) / np.maximum(tested, 1)
-        ends = wilson_interval(share, np.maximum(tested / len(seeds), 1))
+    judged, num_classes = correct_by_image(seeds), seeds[0].num_classes
+    if judged.groups is None:
+        tested = np.bincount(judged.targets, minlength=num_classes)
+        share = np.bincount(judged.targets, judged.right, minlength=num_classes) / np.maximum(tested, 1)
+        ends = wilson_interval(share, np.maximum(tested, 1))
         return np.where(tested, ends[0], np.nan), np.where(tested, ends[1], np.nan)
-    shares = np.mean([each.right() for each in seeds], axis=0)
-    for k in np.unique(first.targets):
-        found = mean_recall_interval(shares, first.targets, [k], groups=first.groups)
+    low, high = np.full(num_classes, np.nan), np.full(num_classes, np.nan)
+    for k in np.unique(judged.targets):
+        found = mean_recall_interval(judged.right, judged.targets, [k], groups=judged.groups)
         low[k], high[k] = (np.nan, np.nan) if found is None else found
     return low, high
 

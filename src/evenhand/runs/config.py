@@ -45,7 +45,9 @@ class DataConfig(_Section):
     val_fraction: float = Field(0.1, ge=0, lt=1)
     """Of the training images, for selection."""
     split_seed: int = Field(0, ge=0, le=_LARGEST)
-    """Of the test set; all seeds of a run are judged on the same images."""
+    """Of the test set, which is the same for every seed unless it rotates."""
+    rotate: bool = False
+    """Test every seed on the next images in turn; not where the source fixes a test set. compare does so by itself."""
     drop_small: bool = False
     """Leave out classes too small to split."""
     skip_bad: bool = False
@@ -178,8 +180,8 @@ class Config(_Section):
     """How often every training image is seen."""
     batch_size: int = Field(64, ge=1, le=100_000)
     """Images in a step."""
-    select: Literal["best", "last"] = "best"
-    """best on validation, or last, which trains on everything."""
+    select: Literal["best", "late", "last"] = "best"
+    """best on validation, late (the latest within a standard error of that), or last, which trains on everything."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()

@@ -12,6 +12,7 @@ FROZEN: dict[str, Any] = {
     "data.test_fraction": 0.2,
     "data.val_fraction": 0.1,
     "data.split_seed": 0,
+    "data.rotate": False,
     "data.drop_small": False,
     "data.skip_bad": False,
     "model.name": "resnet8",

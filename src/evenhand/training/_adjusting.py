@@ -140,8 +140,8 @@ def beside(adjusted: Adjusted) -> dict[str, Any]:
 
 
 def selected_with(
-    selected: dict[str, float], validation: Predictions | None, values: NDArray[np.float64]
-) -> dict[str, float]:
+    selected: dict[str, Any], validation: Predictions | None, values: NDArray[np.float64]
+) -> dict[str, Any]:
     """Say of the selected epoch what it reaches on validation with an adjustment, by which settings may be tuned."""
     if validation is None:
         return selected

@@ -20,9 +20,10 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
 from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config
-from evenhand.runs.content import EpochRow, Summary, precision_name
+from evenhand.runs.content import Summary, precision_name
 from evenhand.runs.folder import Run, read_leniently
 from evenhand.training._adjusting import Adjusted, beside, selected_with
+from evenhand.training._selection import selection
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 from evenhand.training.run import start_fabric
@@ -267,7 +268,7 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
     prepared, history, kept = prepare(config), folder.history, folder.adjustment
     counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
     objective = build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs)
-    selected, adjusted = _selected(config, history), {}
+    selected, adjusted = selection(history, config.select), {}
     if predictions.adjustment is not None and kept is not None:
         adjusted = beside(Adjusted(predictions, kept.model_dump(mode="json", exclude_unset=True)))
         selected = selected_with(selected, folder.validation_predictions, predictions.adjustment)
@@ -278,23 +279,12 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
         "model": config.model.name,
         "seed": config.seed,
         "epochs": len(history),
-        "selected": {"rule": config.select, **selected},
+        "selected": selected,
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
         "resolved": {**prepared.resolved(), "precision": precision_name(folder.environment.precision)},
         "parts": objective.told(shot_groups(predictions.train_counts)),
         "notes": [*prepared.notes, *objective.notes(int(selected["epoch"]))],
         **adjusted,
-    }
-
-
-def _selected(config: Config, history: list[EpochRow]) -> dict[str, float]:
-    if config.select == "last":
-        return {"epoch": len(history)}
-    best, by_accuracy = (max(history, key=lambda row: row[key]) for key in ("val_balanced_accuracy", "val_accuracy"))
-    return {
-        "epoch": int(best["epoch"]),
-        "val_balanced_accuracy": best["val_balanced_accuracy"],
-        "epoch_by_accuracy": int(by_accuracy["epoch"]),
     }
 
 

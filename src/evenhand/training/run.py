@@ -33,6 +33,7 @@ from evenhand.runs.folder import Run
 from evenhand.training._adjusting import Adjusted, beside, describe_fitted, selected_with
 from evenhand.training._backbones import keep_backbone, weights_told
 from evenhand.training._checkpoint import load_weights
+from evenhand.training._selection import selection
 from evenhand.training._tensorboard import require_tensorboard
 from evenhand.training.objectives import needs_validation
 from evenhand.training.setup import Prepared, prepare
@@ -211,7 +212,7 @@ def judge(run: Run, trainer: Trainer) -> None:
         some = np.sort(stream(config.seed, "features").permutation(len(features))[:MOST_FEATURES])
         run.write_features(Features(features[some], predictions.targets[some], predictions.ids[some]))
         run.write_thumbnails(_thumbnails(prepared, predictions))
-        selected = _selected(trainer)
+        selected = selection(trainer.history, config.select)
         if fitted is not None:
             selected = selected_with(selected, validation, fitted.values)
         summary = {
@@ -221,7 +222,7 @@ def judge(run: Run, trainer: Trainer) -> None:
             "model": config.model.name,
             "seed": config.seed,
             "epochs": len(trainer.history),
-            "selected": {"rule": config.select, **selected},
+            "selected": selected,
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
             "resolved": trainer.resolved(),
             "parts": trainer.told(),
@@ -250,18 +251,6 @@ def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.fl
         fitted_counts=np.array(trainer.objective.known.counts),
     )
     return predictions, features
-
-
-def _selected(trainer: Trainer) -> dict[str, float]:
-    """Say which epoch was taken, and which one plain accuracy would have picked."""
-    if trainer.config.select == "last":
-        return {"epoch": len(trainer.history)}
-    best = trainer.best
-    return {
-        "epoch": int(best["balanced_accuracy_epoch"]),
-        "val_balanced_accuracy": best["balanced_accuracy"],
-        "epoch_by_accuracy": int(best["accuracy_epoch"]),
-    }
 
 
 def start_fabric(config: Config) -> Fabric:

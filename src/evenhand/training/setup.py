@@ -207,6 +207,7 @@ def split(config: Config, table: SampleTable) -> Splits:
         fraction=data.fraction,
         seed=config.seed,
         split_seed=data.split_seed,
+        rotation=config.seed if data.rotate else 0,
         test_fraction=data.test_fraction,
         val_fraction=0.0 if last else data.val_fraction,
     )

@@ -29,6 +29,7 @@ from evenhand.runs.folder import Run
 from evenhand.training._backbones import weights_told
 from evenhand.training._checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
 from evenhand.training._pretrained import head_alone, parameter_groups
+from evenhand.training._selection import ERROR, balanced_accuracy_error, kept_row
 from evenhand.training._tensorboard import Board
 from evenhand.training.objectives import Objective, build_objective
 from evenhand.training.setup import Prepared
@@ -283,6 +284,8 @@ class Trainer:
         confusion = confusion_matrix(labels, predicted, logits.shape[1])
         row = {f"{name}_accuracy": accuracy(confusion), f"{name}_balanced_accuracy": balanced_accuracy(confusion)}
         if name == "val":
+            if self.config.select == "late":
+                row[ERROR] = balanced_accuracy_error(confusion)
             if not np.isfinite(logits).all():
                 raise self._diverged(f"Validation logits became NaN or infinite in epoch {len(self.history) + 1}")
             entropy = complement_entropy(torch.from_numpy(logits), torch.from_numpy(labels), reduction="none").numpy()
@@ -297,9 +300,9 @@ class Trainer:
             value = row.get(f"val_{metric}")
             if value is not None and value > self.best.get(metric, -1.0):
                 self.best |= {metric: value, f"{metric}_epoch": row["epoch"]}
-                if metric == "balanced_accuracy" and self.fabric.is_global_zero:
-                    save_weights(self.run.best_weights, bare(self.model), self.card)
         if self.fabric.is_global_zero:
+            if self.config.select != "last" and kept_row(self.history, self.config.select) is row:
+                save_weights(self.run.best_weights, bare(self.model), self.card)
             self.run.write_history(self.history)
             save_state(
                 self.run.state,

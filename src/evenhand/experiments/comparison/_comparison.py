@@ -55,8 +55,8 @@ class Comparison:
     """Objective, seed and folder."""
     recommended: str
     """The objective to use; of several that are better than the baseline, the best on validation."""
-    ensemble: float
-    """Balanced accuracy on the test images of its runs' mean probabilities."""
+    ensemble: float | None
+    """Balanced accuracy on the test images of its runs' mean probabilities; None where each saw those of others."""
 
     def to_json(self, folder: Path | str | None = None) -> dict[str, Any]:
         """Return everything as plain numbers, text, lists and dictionaries, without NaN.
@@ -170,7 +170,8 @@ def compare_runs(
     first = next(iter(picked[chosen].values()))
     scores = {each.picked: each.validation.get(each.picked) or 0.0 for each in picks}
     recommended = max(candidates(differences, chosen), key=lambda name: scores[name])
-    ensemble = _ensemble([run.predictions for run in picked[recommended].values()])
+    members = [run.predictions for run in picked[recommended].values()]
+    ensemble = None if test_set.rotated else _ensemble(members)
     return Comparison(
         source=first.summary.source,
         imbalance=first.config.data.imbalance,
@@ -186,7 +187,8 @@ def compare_runs(
         failures=[sentence for own in failed.values() for sentence in own.values()],
         verdicts=[*verdict_sentences(differences), conclusion(differences, chosen)],
         notes=[
-            *_ensemble_note(recommended, len(seeds), ensemble),
+            *([] if ensemble is None else _ensemble_note(recommended, len(seeds), ensemble)),
+            *_rotation_note(test_set, figures[chosen]),
             *_seed_notes(seeds),
             *_pick_notes(picks, baseline),
             *few_note,
@@ -213,6 +215,16 @@ def _ensemble_note(recommended: str, seeds: int, score: float) -> list[str]:
     return [
         f"All {seeds} runs of {recommended} averaged (--ensemble) reach a balanced accuracy of {score:.1%} on the test "
         "images."
+    ]
+
+
+def _rotation_note(test_set: TestSet, figures: Sequence[TestFigures]) -> list[str]:
+    if not test_set.rotated:
+        return []
+    most = max(len(each.ids) for each in figures)
+    return [
+        f"Every seed has test images of its own, {most:,} of {len(test_set.ids):,} in all, so what is claimed rests on "
+        "all of these, and the spread over seeds includes theirs."
     ]
 
 
@@ -252,7 +264,8 @@ def _tested_metrics(
 
 def _resolutions(test_set: TestSet, figures: Sequence[TestFigures]) -> dict[str, float]:
     """Return what one test image changes; the largest where seeds differ in which classes are few-shot."""
-    support = np.bincount(test_set.targets, minlength=len(test_set.class_names))
+    tested = np.isin(test_set.ids, figures[0].ids)
+    support = np.bincount(test_set.targets[tested], minlength=len(test_set.class_names))
     few = [balanced_resolution(support[list(each.groups.few)].tolist()) for each in figures]
     return {"balanced_accuracy": balanced_resolution(support.tolist()), "few": max(few)}
 
@@ -262,7 +275,7 @@ def _image_errors(
 ) -> dict[str, dict[str, ImageError | None]]:
     few = figures[baseline][0].groups.few
     return image_errors(
-        {name: np.stack([each.right for each in own]) for name, own in figures.items()},
+        {name: test_set.right(own) for name, own in figures.items()},
         baseline,
         test_set.targets,
         {metric: few if metric == "few" else None for metric in metrics},

@@ -127,7 +127,7 @@ def differences_on_images(images: Mapping[str, Mapping[str, ImageError | None]],
 
 
 def image_errors(
-    right: Mapping[str, NDArray[np.bool_]],
+    right: Mapping[str, NDArray[np.float64]],
     baseline: str,
     targets: NDArray[np.int64],
     classes: Mapping[str, Iterable[int] | None],
@@ -136,7 +136,7 @@ def image_errors(
     """Measure for each metric and objective how far other test images could move its difference from the baseline.
 
     Args:
-        right: of each objective, (n, N), whether each image was classified rightly, for each seed.
+        right: of each objective, (n, N), whether each image was classified rightly, for each seed; NaN: not tested.
         baseline: the objective that the others are compared with.
         targets: (N,).
         classes: for each metric the classes to average over; None: all.

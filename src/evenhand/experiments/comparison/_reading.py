@@ -101,8 +101,10 @@ class TestFigures:
     groups: ShotGroups
     train_counts: NDArray[np.int64]
     """(K,)."""
+    ids: NDArray[np.str_]
+    """(n,): its test images."""
     right: NDArray[np.bool_]
-    """(N,): whether each test image was classified rightly."""
+    """(n,): whether each of them was classified rightly."""
     failed: str | None
     """Why nothing is concluded from the run."""
     no_few: str | None
@@ -111,7 +113,7 @@ class TestFigures:
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """The test images that all compared runs share."""
+    """The test images of all compared runs together."""
 
     __test__ = False
 
@@ -120,6 +122,16 @@ class TestSet:
     class_names: tuple[str, ...]
     groups: NDArray[np.str_] | None
     """Which images belong together; None: each stands for itself."""
+    rotated: bool = False
+    """Whether every seed has test images of its own."""
+
+    def right(self, figures: Sequence[TestFigures]) -> NDArray[np.float64]:
+        """Return (n, N), whether each image was classified rightly in each run, NaN where it was not tested."""
+        order = np.argsort(self.ids)
+        found = np.full((len(figures), len(self.ids)), np.nan)
+        for own, each in zip(found, figures, strict=True):
+            own[order[np.searchsorted(self.ids, each.ids, sorter=order)]] = each.right
+        return found
 
 
 def read_figures(
@@ -133,14 +145,15 @@ def read_figures(
     Raises:
         EvenhandError: predictions cannot be read, or are not of the same images, classes and training counts.
     """
-    shared: TestSet | None = None
+    tested: dict[int | None, TestSet] = {}
     counts: dict[int, NDArray[np.int64]] = {}
     figures: dict[str, list[TestFigures]] = {}
     for objective, members in grouped.items():
         for seed, run in members.items():
             found = run.predictions
-            shared = shared or TestSet(found.ids, found.targets, found.class_names, found.groups)
-            if found.class_names != shared.class_names:
+            own = TestSet(found.ids, found.targets, found.class_names, found.groups)
+            shared = tested.setdefault(seed if run.config.data.rotate else None, own)
+            if found.class_names != next(iter(tested.values())).class_names:
                 raise EvenhandError(f"Cannot compare {run.path}: its classes are not those of the other runs.")
             if not (np.array_equal(found.ids, shared.ids) and np.array_equal(found.targets, shared.targets)):
                 raise EvenhandError(
@@ -152,9 +165,20 @@ def read_figures(
                     f"Cannot compare {run.path}: its training counts are not those of the other runs of seed {seed}."
                 )
             figures.setdefault(objective, []).append(_judge(found, run))
-    if shared is None:
+    if not tested:
         raise EvenhandError("There are no runs to compare; give the folders of finished ones.")
-    return shared, figures
+    return _joined(list(tested.values())), figures
+
+
+def _joined(parts: Sequence[TestSet]) -> TestSet:
+    """Return the images of several test sets, each once."""
+    if len(parts) == 1:
+        return parts[0]
+    ids, first = np.unique(np.concatenate([each.ids for each in parts]), return_index=True)
+    targets = np.concatenate([each.targets for each in parts])[first]
+    grouped = [each.groups for each in parts if each.groups is not None]
+    groups = np.concatenate(grouped)[first] if len(grouped) == len(parts) else None
+    return TestSet(ids, targets, parts[0].class_names, groups, rotated=True)
 
 
 def _judge(predictions: Predictions, run: Run) -> TestFigures:
@@ -172,6 +196,7 @@ def _judge(predictions: Predictions, run: Run) -> TestFigures:
         few=judge.mean_recall(confusion, groups.few),
         groups=groups,
         train_counts=predictions.train_counts,
+        ids=predictions.ids,
         right=predicted == predictions.targets,
         failed=ended_at_worst(run.history, run.summary.selected.epoch) or learned_nothing(predictions),
         no_few=no_few_shot(predictions),

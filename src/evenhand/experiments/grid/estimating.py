@@ -128,7 +128,7 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
             with threads(max(count_processors() // workers, 1)):
                 speeds[kind] = 1 / seconds_per_image(config, size, min(workers, len(configs)))
         trained, judged = trained + seen, judged + tested
-        validated = config.data.val_fraction * seen if config.select == "best" else 0.0
+        validated = config.data.val_fraction * seen if config.select != "last" else 0.0
         each.append(beside + (seen * cost(config.objective) + (tested + validated) / 3) / speeds[kind])
     seconds = max(sum(each) / workers, max(each)) + SERVER if each else 0.0
     return Estimate(len(configs), trained, judged, seconds, speeds)

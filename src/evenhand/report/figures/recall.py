@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from evenhand.metrics.by_image import correct_by_image
 from evenhand.metrics.classification import class_recall
 from evenhand.metrics.intervals import class_recall_intervals, mean_recall_interval
 from evenhand.metrics.predictions import Predictions
@@ -26,7 +27,7 @@ from evenhand.report.figures.style import (
     round_ticks,
     widest,
 )
-from evenhand.report.figures.tables import Runs, correct_by_image, first_of, joint_confusion
+from evenhand.report.figures.tables import Runs, first_of, joint_confusion
 
 # Very many classes are pooled into so many groups of similar counts.
 POOLS = 8
@@ -111,14 +112,14 @@ def _pooled_intervals(
     seeds: Sequence[Predictions], pools: Sequence[NDArray[np.intp]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the intervals of the recall of pooled classes, NaN where there is none."""
-    _, targets, shares = correct_by_image(seeds)
-    first = seeds[0]
-    groups = None if first.groups is None else first.groups[np.argsort(first.ids)]
+    judged = correct_by_image(seeds)
     found: list[tuple[float, float]] = []
     for pool in pools:
-        own = np.isin(targets, pool)
+        own = np.isin(judged.targets, pool)
         together = np.zeros(int(own.sum()), np.int64)
-        ends = mean_recall_interval(shares[own], together, groups=None if groups is None else groups[own])
+        ends = mean_recall_interval(
+            judged.right[own], together, groups=None if judged.groups is None else judged.groups[own]
+        )
         found.append((np.nan, np.nan) if ends is None else ends)
     low, high = np.array(found).T
     return low, high

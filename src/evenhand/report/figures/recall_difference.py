@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from evenhand.core.errors import EvenhandError
+from evenhand.metrics.by_image import correct_by_image
 from evenhand.metrics.classification import class_recall
 from evenhand.metrics.images import paired_image_error
 from evenhand.metrics.predictions import Predictions
@@ -28,7 +29,7 @@ from evenhand.report.figures.style import (
     thinned,
     widest,
 )
-from evenhand.report.figures.tables import correct_by_image, first_of, joint_confusion
+from evenhand.report.figures.tables import first_of, joint_confusion
 
 # Among very many classes, so many at each end of the differences are named.
 EXTREMES = 10
@@ -134,13 +135,12 @@ def _paired_interval(
     Bonett and Price (2012) add one image to either kind of disagreement. With several seeds an image is gained or lost
     by a part; the variance is then a little overstated.
     """
-    ids, targets, mine = correct_by_image(ours)
-    other_ids, _, theirs = correct_by_image(baseline)
-    if not np.array_equal(ids, other_ids):
+    judged, other = correct_by_image(ours), correct_by_image(baseline)
+    if not np.array_equal(judged.ids, other.ids):
         raise EvenhandError("The two objectives were not tested on the same images, so they cannot be paired.")
-    num_classes = ours[0].num_classes
-    if ours[0].groups is not None:
-        return _by_group(mine, theirs, targets, ours[0].groups[np.argsort(ours[0].ids)], num_classes)
+    mine, theirs, targets, num_classes = judged.right, other.right, judged.targets, ours[0].num_classes
+    if judged.groups is not None:
+        return _by_group(mine, theirs, targets, judged.groups, num_classes)
     images = np.bincount(targets, minlength=num_classes)
     gained, lost = (
         (np.bincount(targets, np.maximum(sign * (mine - theirs), 0), minlength=num_classes) + 1) / (images + 2)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
@@ -34,14 +33,3 @@ def joint_confusion(seeds: Sequence[Predictions]) -> Confusion:
         [confusion_matrix(each.targets, each.predicted(), each.num_classes) for each in seeds], axis=0
     )
     return total
-
-
-def correct_by_image(seeds: Sequence[Predictions]) -> tuple[NDArray[np.str_], NDArray[np.int64], NDArray[np.float64]]:
-    """Return ids (sorted), classes and the share of seeds that were right, (N,) each."""
-    orders = [np.argsort(each.ids) for each in seeds]
-    ids = seeds[0].ids[orders[0]]
-    for each, order in zip(seeds, orders, strict=True):
-        if not np.array_equal(each.ids[order], ids):
-            raise EvenhandError("The seeds were not tested on the same images, so they cannot be paired.")
-    right = [(each.predicted() == each.targets)[order] for each, order in zip(seeds, orders, strict=True)]
-    return ids, seeds[0].targets[orders[0]], np.mean(right, axis=0)

@@ -183,8 +183,8 @@ class Objective:
     def notes(self, selected: int) -> list[str]:
         """Say which parts had not set in yet in the epoch whose weights are taken, counted from 1."""
         return [
-            f"{part.name} sets in at epoch {part.first_epoch(self.known)}, after epoch {selected}, which was the best "
-            "on validation: the result is that of an objective without it; --select last takes the last epoch."
+            f"{part.name} sets in at epoch {part.first_epoch(self.known)}, after epoch {selected}, which was taken by "
+            "validation: the result is that of an objective without it; --select last takes the last epoch."
             for part in self.parts
             if part.first_epoch(self.known) > selected
         ]

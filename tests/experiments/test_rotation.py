@@ -1,0 +1,93 @@
+"""Seeds that take turns with the test images: what is compared, claimed, shown and refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evenhand
+from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.experiments.api import plan_comparison
+from evenhand.experiments.comparison import compare_runs
+from evenhand.metrics.by_image import correct_by_image
+from evenhand.metrics.images import paired_image_error
+from evenhand.report.page import write_report
+from evenhand.runs.config import Config, make_config
+from evenhand.runs.folder import Run
+from tests.training.runs import tiny
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rotated")
+    evenhand.compare(config=tiny(epochs=1), objectives=["ce", "cce"], seeds=3, out=folder, jobs=1)
+    return folder
+
+
+def runs_of(folder: Path) -> dict[tuple[str, int], Run]:
+    found = json.loads((folder / "comparison.json").read_text())
+    return {(each["objective"], each["seed"]): Run(folder / each["folder"]) for each in found["runs"]}
+
+
+def test_seeds_have_test_images_of_their_own_which_objectives_share(compared: Path) -> None:
+    runs = runs_of(compared)
+    tested = {key: set(run.splits.test) for key, run in runs.items()}
+    for seed in range(3):
+        assert tested["ce", seed] == tested["cce", seed]
+        assert not tested["ce", seed] & set(runs["ce", seed].splits.train + runs["ce", seed].splits.val)
+    assert not tested["ce", 0] & tested["ce", 1]
+    assert not tested["ce", 1] & tested["ce", 2]
+    together = set.union(*tested.values())
+    found = json.loads((compared / "comparison.json").read_text())
+    assert found["test_images"] == len(together) == 3 * len(tested["ce", 0])
+    assert sum(row["test_count"] for row in found["per_class"]) == len(together)
+
+
+def test_its_figures_are_those_of_each_seed_on_its_own_images(compared: Path) -> None:
+    runs, found = runs_of(compared), json.loads((compared / "comparison.json").read_text())
+    for row in found["table"]:
+        own = [runs[row["objective"], seed].summary.balanced_accuracy for seed in range(3)]
+        assert row["balanced_accuracy"] == pytest.approx(np.mean(own))
+        assert row["balanced_accuracy_spread"] == pytest.approx(np.std(own, ddof=1))
+    assert found["ensemble"] is None  # each run has seen test images of the others
+    assert not any("--ensemble" in note for note in found["notes"])
+    assert any(note.startswith("Every seed has test images of its own, 359 of 1,077 in all") for note in found["notes"])
+
+
+def test_images_count_by_what_they_gained_wherever_they_were_tested(compared: Path) -> None:
+    runs = runs_of(compared)
+    ours, base = (correct_by_image([runs[name, seed].predictions for seed in range(3)]) for name in ("cce", "ce"))
+    error = paired_image_error(ours.right[None], base.right[None], ours.targets)
+    comparison = compare_runs([run.path for run in runs.values()])
+    found = next(each for each in comparison.differences if each.metric == "balanced_accuracy").evidence
+    assert found is not None
+    assert found.images is not None
+    assert found.images.error == pytest.approx(error.error)
+    assert found.images.shared == 0  # seeds differ by their images already
+
+
+def test_the_page_and_the_model_of_such_a_comparison(compared: Path) -> None:
+    assert "Every seed has test images of its own" in write_report([compared], embedding=False).read_text()
+    assert evenhand.load(compared).predict(load_source("digits").pixels.images[:2]).shape == (2, 10)
+
+
+def rotates(base: Config) -> bool:
+    return plan_comparison(base, ["ce", "cce"], out="nowhere").base.data.rotate
+
+
+def test_who_rotates(tmp_path: Path) -> None:
+    images, labels = load_source("digits").pixels.images[:40], load_source("digits").labels[:40]
+    np.savez(tmp_path / "whole.npz", train_images=images, train_labels=labels)
+    np.savez(tmp_path / "fixed.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    assert rotates(make_config(data__source=str(tmp_path / "whole.npz")))
+    assert not rotates(make_config(data__source=str(tmp_path / "fixed.npz")))
+    assert not rotates(make_config(settings=["data.rotate=false"]))
+    assert not rotates(make_config(start__weights="any"))  # weights may have seen any image
+
+
+def test_runs_that_rotate_are_not_mixed_with_others(compared: Path, tmp_path: Path) -> None:
+    plain = evenhand.train(config=tiny(epochs=1, objective="cce", seed=1), out=tmp_path / "plain")
+    with pytest.raises(EvenhandError, match=r"data.rotate is True in one and False in the other"):
+        compare_runs([runs_of(compared)["ce", 1].path, plain.path])
