@@ -14,8 +14,8 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # A look at imbalanced digits, then four objectives compared on them; finished runs are kept for the next time.
 demo: .venv/.package
-	$(BIN)/evenhand inspect digits --imbalance exp:20
-	$(BIN)/evenhand compare digits --imbalance exp:20 --objectives ce,focal,cot,cce --seeds 3 --out runs/demo
+	$(BIN)/evenhand inspect digits --imbalance exp:50
+	$(BIN)/evenhand compare digits --imbalance exp:50 --seeds 5 --out runs/demo
 
 test: lint
 	$(TEST) -m "not slow"

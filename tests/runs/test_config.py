@@ -32,7 +32,8 @@ def test_road_marking_recipe_differs_where_the_paper_says() -> None:
 def test_small_recipe_is_the_default() -> None:
     config = make_config()
     assert config == make_config("small")
-    assert (config.objective, config.model.name, config.select) == ("cce", "resnet8", "best")
+    assert (config.objective, config.model.name, config.select) == ("balanced-softmax", "resnet8", "best")
+    assert make_config("paper").objective == "cce"
 
 
 @pytest.mark.parametrize("name", RECIPES)

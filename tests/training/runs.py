@@ -20,7 +20,9 @@ SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu", "schedule.wa
 
 def tiny(*settings: str, **flags: Any) -> Config:
     """A config of 3 epochs of 7 steps: a fraction of a second."""
-    return make_config(settings=(*SETTINGS, *settings), **{"epochs": 3, "data__imbalance": "exp:20", **flags})
+    return make_config(
+        settings=(*SETTINGS, *settings), **{"objective": "cce", "epochs": 3, "data__imbalance": "exp:20", **flags}
+    )
 
 
 def trainer_of(config: Config, folder: Path) -> Trainer:

@@ -22,7 +22,7 @@ def compare(
     objectives: Annotated[
         str,
         typer.Option(help="Joined by commas; all of them stand in the table. `evenhand objectives` lists the parts."),
-    ] = "ce,focal,cot,cce",
+    ] = "ce,cce,balanced-softmax,balanced-softmax+mixup",
     tune: Annotated[
         bool, typer.Option("--tune", help="Try a few settings of each, pick on validation, test what was picked once.")
     ] = False,

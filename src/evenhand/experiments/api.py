@@ -24,7 +24,7 @@ from evenhand.training.defaults import make_run_config
 from evenhand.training.objectives import canonical_objective, settings_to_try
 from evenhand.training.setup import warm_features
 
-OBJECTIVES = ("ce", "focal", "cot", "cce")
+OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
 RunJobs = Callable[[Sequence[Job]], list[Failure]]
 Tell = Callable[[str], None]
 

@@ -173,7 +173,7 @@ class Config(_Section):
 
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
-    objective: _Name = "cce"
+    objective: _Name = "balanced-softmax"
     """What is trained for: a loss and parts joined by +, such as cce, focal:gamma=2 or balanced-softmax+cce; erm is
     another name of ce."""
     epochs: int = Field(30, ge=1, le=100_000)
