@@ -69,7 +69,9 @@ def test_images_count_by_what_they_gained_wherever_they_were_tested(compared: Pa
 
 
 def test_the_page_and_the_model_of_such_a_comparison(compared: Path) -> None:
-    assert "Every seed has test images of its own" in write_report([compared], embedding=False).read_text()
+    page = write_report([compared], embedding=False).read_text()
+    assert "3 seeds of each objective, 1,077 test images" in page
+    assert "Every seed has test images of its own" in page
     assert evenhand.load(compared).predict(load_source("digits").pixels.images[:2]).shape == (2, 10)
 
 

@@ -51,7 +51,8 @@ class Shown(Callback):
         remark(f"images of {size} px{cut}, {kind}, {mirrored}; computed in {resolved['precision']}")
 
     def begin(self, told: list[dict[str, Any]]) -> None:
-        """Say what each part of the objective does."""
+        """Say what each part of the objective does; from here on time is that of epochs."""
+        self.began = time.perf_counter()
         if not self.quiet and not self.as_json:
             for line in told:
                 numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]

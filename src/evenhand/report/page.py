@@ -16,6 +16,7 @@ from markupsafe import Markup
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
 from evenhand.core.text import some
+from evenhand.metrics.by_image import correct_by_image
 from evenhand.report._drawing import draw_figures
 from evenhand.report._escaping import spelled_out
 from evenhand.report._gallery import Mistake, most_confident_errors
@@ -157,7 +158,7 @@ def _about(material: Material) -> str:
     if comparison is not None:
         number = len(comparison.seeds)
         parts.append(f"{number} seed{'s' * (number != 1)} of each objective")
-    tested = {len(each) for seeds in material.predictions().values() for each in seeds}
+    tested = {len(correct_by_image(seeds).ids) for seeds in material.predictions().values()}
     if len(tested) == 1:
         parts.append(f"{tested.pop():,} test images")
     return ", ".join(parts)
