@@ -200,7 +200,7 @@ def test_more_threads_change_no_bit():
 def test_torch_lends_its_threads():
     """Torch has had `torch_parallel_for` since 2.10; before that, one thread works."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    assert (native.threads is not None) or version < (2, 10)
+    assert native.threads or version < (2, 10)
 
 
 def test_float16_and_float64_defaults_change_nothing():
