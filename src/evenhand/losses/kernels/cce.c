@@ -105,7 +105,7 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
     if (s.total == 0) s.total = 1; /* every wrong class is masked: C = 0 */
     const double c = a->shares ? a->shares[g] : a->c;
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
-    double risk = 0, h = isnan(own) ? own : 0;
+    double risk = isnan(mean_v) ? mean_v : 0, h = isnan(own) ? own : 0; /* what is undefined is not hidden */
     if (a->h != 0) {
         double d = (double)s.largest - own; /* first, since beside huge logits nothing else would be left */
         d += a->factors ? log(s.weighted) + (a->top - a->offset[g]) : log_total;
@@ -205,6 +205,7 @@ EXPORT int evenhand_level(void) {
 
 EXPORT int evenhand_cce(const request *r) {
     if (r->level < 1 || r->level > evenhand_level() || r->classes < 2) return NOT_SUPPORTED;
+    if (r->rows && (!r->logits || !r->target)) return NOT_SUPPORTED; /* as of torch's zeros that have no memory */
     double few[256];
     double *losses = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *losses);
     float *factors = r->offset ? calloc((size_t)r->classes + LANES, sizeof *factors) : NULL;

@@ -128,7 +128,7 @@ def compute(
         done = native.run(logits, *terms, with_gradient, in_place=in_place)
         if done is not None:
             return done
-    return _by_torch(logits, terms, with_gradient)
+    return _by_torch(logits.detach(), terms, with_gradient)
 
 
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:

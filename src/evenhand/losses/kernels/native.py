@@ -88,7 +88,8 @@ def run(
 
     Returns:
         The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the kernel
-        cannot say: a target that is no class, or an offset too wide for one exponential to serve both H and C.
+        cannot say: a target that is no class, an ignore_index that none can be, or an offset too wide for one
+        exponential to serve both H and C.
     """
     dense = logits.is_contiguous()
     if not dense and logits.stride(1) != 1:
@@ -104,23 +105,26 @@ def run(
     if weight is not None or offset is not None or margin is not None or shares is not None:
         vectors = [None if x is None else x.contiguous() for x in (weight, offset, margin, shares)]
         places = [0 if x is None else x.data_ptr() for x in vectors]
-    request = _pack(
-        logits.data_ptr(),
-        logits.dtype is torch.bfloat16,
-        rows,
-        classes,
-        classes if dense else logits.stride(0),
-        target.data_ptr(),
-        *places,
-        with_cross_entropy,
-        share,
-        ignore_index,
-        REDUCTIONS[reduction],
-        loss.data_ptr(),
-        0 if gradient is None else gradient.data_ptr(),
-        threads,
-        level,
-    )
+    try:
+        request = _pack(
+            logits.data_ptr(),
+            logits.dtype is torch.bfloat16,
+            rows,
+            classes,
+            classes if dense else logits.stride(0),
+            target.data_ptr(),
+            *places,
+            with_cross_entropy,
+            share,
+            ignore_index,
+            REDUCTIONS[reduction],
+            loss.data_ptr(),
+            0 if gradient is None else gradient.data_ptr(),
+            threads,
+            level,
+        )
+    except struct.error:  # an ignore_index that is no int64
+        return None
     status = _kernel(request)
     if status == _DONE:
         return loss, gradient
