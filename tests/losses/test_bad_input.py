@@ -130,7 +130,9 @@ def test_numbers_that_know_no_arithmetic(loss, dtype):
     refused(lambda: loss(LOGITS, LOGITS.to(dtype)), ValueError, str(dtype))
 
 
-@pytest.mark.parametrize("gamma", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    "gamma", [float("nan"), float("inf"), -float("inf"), 10**400], ids=lambda gamma: str(gamma)[:4]
+)
 def test_gamma_that_is_not_finite(gamma):
     for call in (
         lambda: complement_cross_entropy(LOGITS, TARGET, gamma=gamma),

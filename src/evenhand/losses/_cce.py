@@ -1,5 +1,6 @@
 """Complement entropy and complement cross entropy (Kim, Lee and Jeon)."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,10 +24,7 @@ from evenhand.losses._input import (
     weigh,
     with_batch,
 )
-from evenhand.losses.kernels.fused import Terms, fused_loss, is_fused
-
-# Below this share the complement entropy cannot change a digit of the loss.
-NEGLIGIBLE = 1e-30
+from evenhand.losses.kernels.fused import NEGLIGIBLE, Terms, fused_loss, is_fused
 
 # Probabilities of a row that differ by less are equal: smoothing and mixing leave rounding errors behind.
 TIE = 1e-6
@@ -178,7 +176,7 @@ def complement_cross_entropy(
     if usual and counts is None and is_fused(input, target, reduction):  # first, since every other question costs time
         factor = complement_factor(gamma, share, input.size(1))
         terms = Terms(target, weight, offset, margin, factor, True, ignore_index, reduction)
-        if (loss := _fused(input, terms)) is not None:
+        if (loss := fused_loss(input, terms)) is not None:
             return loss
     classes = check(input, target, weight, reduction)
     check_smoothing(label_smoothing)
@@ -220,13 +218,6 @@ def complement_cross_entropy(
     return reduce(rows, total, reduction, input)
 
 
-def _fused(input: Tensor, terms: Terms) -> Tensor | None:
-    """Return the loss from a kernel, if one takes it and there is a complement to compute."""
-    if isinstance(terms.share, Tensor):
-        return fused_loss(input, terms._replace(share=terms.share.to(torch.float32)))
-    return fused_loss(input, terms) if abs(terms.share) >= NEGLIGIBLE else None
-
-
 def _learned(*values: float | Tensor | None) -> bool:
     """Tell whether one of them is to be differentiated as well, which the fused form does not do."""
     return any(value.requires_grad for value in values if isinstance(value, Tensor))
@@ -235,6 +226,8 @@ def _learned(*values: float | Tensor | None) -> bool:
 def complement_factor(gamma: Any, share: Any, classes: int) -> float | Tensor:
     """Return the factor of C that gamma or share stands for: a number, or one a class (K)."""
     if share is None:
+        if type(gamma) is float and -math.inf < gamma < math.inf:  # the usual, at the cost of no further call
+            return gamma / (classes - 1)
         checked = -1.0 if gamma is None else check_gamma(gamma)
         return 1.0 / classes if isinstance(checked, str) else checked / (classes - 1)
     refuse_both(gamma, share)

@@ -1,6 +1,7 @@
 """What every loss does with its arguments: refuse what does not fit, find the rows that count, weigh and reduce."""
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -8,12 +9,13 @@ from torch import Tensor
 
 # Computed in themselves or in float32. Narrower floats (float8) know no arithmetic.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_LARGEST = sys.float_info.max  # whole numbers can be larger, but no float holds them
 
 
 def check_number(value: Any, name: str, least: float = -math.inf) -> float:
     """Return a setting that is a finite number, and not below the least it may be; say what it is if not."""
     number = value if isinstance(value, (int, float)) else _as_float(value, name)
-    if not -math.inf < number < math.inf or number < least:  # can be traced where the number is not known yet
+    if not -_LARGEST <= number <= _LARGEST or number < least:  # can be traced where the number is not known yet
         limit = "" if least == -math.inf else f" of {least} or more"
         raise ValueError(f"{name} must be a finite number{limit}, got {number}.")
     return number

@@ -124,7 +124,7 @@ def _backend(name: str) -> Backend:
         used = [device for device in used if device != "gpu"]
     detail = {"eager": "operations of torch; what no kernel takes is always computed by them"}.get(name, "")
     if name == "native" and native.level:
-        threads = "torch's threads" if native.threads is not None else "one thread"
+        threads = "torch's threads" if native.threads else "one thread"
         detail = f"C, {native.LEVELS[native.level]}, {threads}"
     reason = why_not(name)
     if name == "triton" and not reason:

@@ -63,8 +63,10 @@ static int once(int level, int calls_wrong_target) {
         wanted[i] = target[i] == -100 ? 0
                                       : (weight ? weight[target[i]] : 1) * plain(logits + (size_t)(i * stride) * size, half,
                                                                                  k, target[i], c, offset);
-    const int status = evenhand_cce(logits, half, n, k, stride, target, weight, offset, NULL, NULL, 1, c, -100, NONE, loss,
-                                    gradient, next() % 2 ? backwards : NULL, level);
+    const request asked = {.logits = logits, .half = half, .rows = n, .classes = k, .stride = stride, .target = target,
+                           .weight = weight, .offset = offset, .h = 1, .c = c, .ignore_index = -100, .reduction = NONE,
+                           .loss = loss, .gradient = gradient, .split = next() % 2 ? backwards : NULL, .level = level};
+    const int status = evenhand_cce(&asked);
     int wrong = status != (calls_wrong_target && n ? NO_CLASS : DONE);
     for (int64_t i = 0; i < n && status == DONE; i++) wrong |= fabs(loss[i] - wanted[i]) > 1e-5 * (1 + fabs(wanted[i]));
     if (gradient != logits) free(gradient);

@@ -1,6 +1,8 @@
 """The C kernel alone: every instruction set of this processor against the formula in float64."""
 
 import math
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -129,6 +131,15 @@ def test_a_target_that_is_no_class_is_never_used(wrong):
     assert run(torch.randn(3, 5), torch.tensor([0, wrong, 2])) is None
 
 
+@pytest.mark.parametrize("ignore_index", [2**63, -(2**63) - 1, -100.0, None])
+def test_an_ignore_index_no_target_can_be(ignore_index):
+    assert run(torch.randn(3, 5), torch.tensor([0, 1, 2]), ignore_index=ignore_index) is None
+
+
+def test_zeros_that_have_no_memory_are_not_read():
+    assert run(torch._efficientzerotensor((3, 5)), torch.tensor([0, 1, 2])) is None
+
+
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("k", [3, 21])
 def test_infinite_and_undefined_logits(half, k):
@@ -165,9 +176,10 @@ def test_a_nan_of_any_payload_is_kept():
     logits = torch.zeros(2, 40)
     logits.view(torch.int32)[0, 7] = 0x7FFFFFFF
     logits.view(torch.int32)[1, 39] = 0x7F800001
-    loss, gradient = run(logits, torch.zeros(2, dtype=torch.long))
-    assert loss.isnan().all()
-    assert gradient[:, 1:].isnan().all()
+    for with_cross_entropy in (True, False):
+        loss, gradient = run(logits, torch.zeros(2, dtype=torch.long), with_cross_entropy=with_cross_entropy)
+        assert loss.isnan().all()
+        assert gradient.isnan().all()
 
 
 @pytest.mark.parametrize("offset", [[0.0, -60.0, 1.0], [math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0], [-math.inf] * 3])
@@ -197,10 +209,47 @@ def test_more_threads_change_no_bit():
         assert torch.equal(other[1], results[0][1])
 
 
+def test_more_threads_than_rows():
+    torch.manual_seed(0)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(8)
+        for n, k in ((1, 100_000), (3, 40_000)):
+            logits, target = torch.randn(n, k), torch.randint(k, (n,))
+            check(run(logits, target), expected(logits, target))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_several_callers_at_once():
+    torch.manual_seed(0)
+    batches = [(torch.randn(300, 500), torch.randint(500, (300,))) for _ in range(4)]
+    alone = [run(*batch, reduction="mean") for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            for got, wanted in zip(pool.map(lambda batch: run(*batch, reduction="mean"), batches), alone, strict=True):
+                assert torch.equal(got[0], wanted[0])
+                assert torch.equal(got[1], wanted[1])
+
+
+def test_a_process_forked_after_use(level):
+    """Only the caller lives on in it, as with every operation of torch that has used threads."""
+    logits, target = torch.randn(500, 1000), torch.randint(1000, (500,))
+    loss, _ = run(logits, target, reduction="mean")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_loss_in_a_fork, (logits, target, level)).get(60) == loss.item()
+
+
+def _loss_in_a_fork(logits: Tensor, target: Tensor, level: int) -> float:
+    torch.set_num_threads(1)
+    assert native.level == level
+    return run(logits, target, reduction="mean")[0].item()
+
+
 def test_torch_lends_its_threads():
     """Torch has had `torch_parallel_for` since 2.10; before that, one thread works."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    assert (native.threads is not None) or version < (2, 10)
+    assert native.threads or version < (2, 10)
 
 
 def test_float16_and_float64_defaults_change_nothing():

@@ -1,5 +1,8 @@
 """The kernels as an operator of torch: compiled, differentiated twice, under autocast and in several processes."""
 
+import itertools
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +13,7 @@ from torch.testing import assert_close
 
 from evenhand import ComplementCrossEntropyLoss
 from evenhand.losses import set_backend
-from evenhand.losses.functional import complement_cross_entropy
+from evenhand.losses.functional import complement_cross_entropy, complement_entropy
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.operators import complement_cross_entropy as operator
 
@@ -111,6 +114,38 @@ def test_second_derivatives(settings):
     assert_close(
         torch.autograd.functional.hessian(by_operator, logits.detach()).double(), expected, rtol=1e-4, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    "offset", [torch.linspace(0, 80, 5), torch.tensor([0, math.inf, 0, 0, 0])], ids=["wide", "inf"]
+)
+def test_an_offset_no_kernel_takes_is_left_to_torch(offset):
+    logits, target = batch()
+    results = []
+    for name in ("auto", "eager"):
+        set_backend(name)
+        loss = complement_cross_entropy(logits, target, offset=offset, reduction="none")
+        results.append((loss.detach(), *torch.autograd.grad(loss.sum(), logits)))
+    assert_close(results[0], results[1], equal_nan=True)
+
+
+@needs_kernel
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 3e38, -3e38, 1e-40, -1e-45], ids=str)
+@pytest.mark.parametrize("loss", [complement_cross_entropy, complement_entropy])
+def test_odd_logits_agree_with_eager(loss, odd):
+    for reduction, place in itertools.product(("none", "mean", "sum"), (0, 1, slice(1, None), slice(None))):
+        if odd == -math.inf and place == slice(None):
+            continue  # such a row has an infinite loss, and no gradient that would mean anything
+        logits, target = batch(20, 20)
+        target[3] = 0
+        with torch.no_grad():
+            logits[3, place] = odd
+        results = []
+        for name in ("native", "eager"):
+            set_backend(name)
+            value = loss(logits, target, reduction=reduction)
+            results.append((value.detach(), *torch.autograd.grad(value.sum(), logits)))
+        assert_close(results[0], results[1], rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])

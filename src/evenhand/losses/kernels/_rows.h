@@ -81,8 +81,10 @@ static inline TARGET V FN(add)(FN(sums) *s, V z, V m, V w, int weighted) {
     return e;
 }
 
-/* The first two readings of a row. `half` and `weighted` are constants where this is inlined. */
-static inline TARGET row_sums FN(sum_row)(const job *a, const void *z, int64_t g, float *powers, int half, int weighted) {
+/* The first two readings of a row; the powers behind its last whole vector go to `tail_powers`. `half` and `weighted`
+   are constants where this is inlined. */
+static inline TARGET row_sums FN(sum_row)(const job *a, const void *z, int64_t g, float *powers, V *tail_powers, int half,
+                                          int weighted) {
     const int64_t k = a->classes, whole = k / W * W, rest = k - whole, own = g < whole ? g / W * W : -1;
     const V own_part = own < 0 ? V_SET(-INFINITY) : FN(load_some)(z, own, W, g, half);
     const V tail = rest ? FN(load_some)(z, whole, rest, g, half) : V_SET(-INFINITY);
@@ -113,8 +115,7 @@ static inline TARGET row_sums FN(sum_row)(const job *a, const void *z, int64_t g
     }
     if (rest) {
         const V w = weighted ? V_LOAD(a->factors + whole) : tail; /* the factors have zeros behind them */
-        const V e = FN(add)(&s, tail, largest, w, weighted);
-        if (powers) V_STORE_SOME(powers + whole, rest, e);
+        *tail_powers = FN(add)(&s, tail, largest, w, weighted);
     }
     FN(flush)(&s, weighted);
     return (row_sums){m, s.block_total, s.block_spread, s.block_weighted};
@@ -122,7 +123,7 @@ static inline TARGET row_sums FN(sum_row)(const job *a, const void *z, int64_t g
 
 /* The third reading. `powers` may be the row of the gradient itself. */
 static inline TARGET void FN(gradient_row)(const job *a, const void *z, int64_t g, float m, row_terms t,
-                                           const float *powers, void *gradient, int half, int weighted) {
+                                           const float *powers, V tail_powers, void *gradient, int half, int weighted) {
     const int64_t whole = a->classes / W * W, rest = a->classes - whole;
     const V largest = V_SET(m), base = V_SET(t.base), slope = V_SET(t.slope), pull = V_SET(t.pull);
     for (int64_t i = 0; i < whole; i += W) {
@@ -131,8 +132,7 @@ static inline TARGET void FN(gradient_row)(const job *a, const void *z, int64_t 
         FN(store)(gradient, i, V_FNMADD(V_MUL(e, x), slope, V_MUL(e, level)), half);
     }
     if (rest) {
-        const V e = FN(load_some)(powers, whole, rest, -1, 0);
-        const V x = FN(below)(FN(load_some)(z, whole, rest, -1, half), largest);
+        const V e = tail_powers, x = FN(below)(FN(load_some)(z, whole, rest, -1, half), largest);
         const V level = weighted ? V_FMADD(pull, V_LOAD(a->factors + whole), base) : base;
         FN(store_some)(gradient, whole, rest, V_FNMADD(V_MUL(e, x), slope, V_MUL(e, level)), half);
     }
@@ -144,10 +144,12 @@ static inline TARGET void FN(group)(const job *a, int64_t begin, int64_t end, fl
     row_sums sums[GROUP];
     row_terms terms[GROUP];
     float *powers[GROUP];
+    V tails[GROUP];
     for (int64_t n = begin, j = 0; n < end; n++, j++) {
         const int64_t g = a->target[n];
         powers[j] = scratch ? scratch + j * a->classes : gradient_at(a, n);
-        if (g != a->ignore_index) sums[j] = FN(sum_row)(a, logits_at(a, n), g, powers[j], half, weighted);
+        tails[j] = V_SET(0.0f);
+        if (g != a->ignore_index) sums[j] = FN(sum_row)(a, logits_at(a, n), g, powers[j], &tails[j], half, weighted);
     }
     for (int64_t n = begin, j = 0; n < end; n++, j++) {
         const int64_t g = a->target[n];
@@ -161,7 +163,8 @@ static inline TARGET void FN(group)(const job *a, int64_t begin, int64_t end, fl
         if (g == a->ignore_index)
             memset(gradient_at(a, n), 0, (size_t)a->classes * (half ? 2 : 4));
         else
-            FN(gradient_row)(a, logits_at(a, n), g, sums[j].largest, terms[j], powers[j], gradient_at(a, n), half, weighted);
+            FN(gradient_row)(a, logits_at(a, n), g, sums[j].largest, terms[j], powers[j], tails[j], gradient_at(a, n),
+                             half, weighted);
     }
 }
 

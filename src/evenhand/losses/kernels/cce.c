@@ -18,10 +18,26 @@
 typedef int (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*work)(int64_t, int64_t, void *), void *);
 
 /* Counts the changes of `evenhand_cce` that a caller must know of; native.py names the one it calls. */
-EXPORT int evenhand_interface(void) { return 1; }
+EXPORT int evenhand_interface(void) { return 2; }
 
 enum { DONE = 0, NO_CLASS = 1, NO_MEMORY = 2, NOT_SUPPORTED = 3 };
 enum { NONE = 0, MEAN = 1, SUM = 2 };
+
+/* What is asked for, in one piece: a caller in Python takes longer to hand over 18 arguments than small losses take.
+   native.py writes the same fields. */
+typedef struct {
+    const void *logits; /* (rows, classes), float32 or, if half, bfloat16, whose rows are `stride` elements apart */
+    int64_t half, rows, classes, stride;
+    const int64_t *target;
+    const float *weight, *offset, *margin, *shares; /* of each class, or NULL: H takes the margin off the logit of the
+                                                       correct class, and shares stand for c */
+    double h, c;
+    int64_t ignore_index, reduction;
+    float *loss;    /* (rows) or, reduced, (1) */
+    void *gradient; /* (rows, classes) without gaps, which may be the logits themselves, or NULL */
+    parallel_for split; /* or NULL */
+    int64_t level;
+} request;
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
@@ -89,7 +105,7 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
     if (s.total == 0) s.total = 1; /* every wrong class is masked: C = 0 */
     const double c = a->shares ? a->shares[g] : a->c;
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
-    double risk = 0, h = isnan(own) ? own : 0;
+    double risk = isnan(mean_v) ? mean_v : 0, h = isnan(own) ? own : 0; /* what is undefined is not hidden */
     if (a->h != 0) {
         double d = (double)s.largest - own; /* first, since beside huge logits nothing else would be left */
         d += a->factors ? log(s.weighted) + (a->top - a->offset[g]) : log_total;
@@ -130,7 +146,7 @@ static void work(int64_t begin, int64_t end, void *context) {
 }
 
 /* Check the targets and find what the mean divides by. */
-static int count(job *a, int64_t rows, int reduction) {
+static int count(job *a, int64_t rows, int64_t reduction) {
     double total = 0;
     for (int64_t n = 0; n < rows; n++) {
         const int64_t g = a->target[n];
@@ -158,24 +174,25 @@ static int prepare_offset(job *a, float *factors) {
     return DONE;
 }
 
-static int run(job *a, int64_t rows, int reduction, float *loss, parallel_for split) {
-    int status = count(a, rows, reduction);
+static int run(job *a, const request *r) {
+    const int64_t rows = r->rows;
+    int status = count(a, rows, r->reduction);
     if (status == DONE && a->offset) status = prepare_offset(a, a->factors);
     if (status != DONE) return status;
     const int64_t fit = CACHED / a->classes;
     a->group = fit < 1 ? 1 : fit > GROUP ? GROUP : (int)fit;
     const int64_t grain = a->classes < GRAIN ? GRAIN / a->classes : 1;
-    if (!split || rows <= grain)
+    if (!r->split || rows <= grain)
         work(0, rows, a);
-    else if (split(0, rows, grain, work, a) != 0)
+    else if (r->split(0, rows, grain, work, a) != 0)
         return NOT_SUPPORTED;
     if (a->failed) return NO_MEMORY;
     double sum = 0;
     for (int64_t n = 0; n < rows; n++) {
-        if (reduction == NONE) loss[n] = (float)a->losses[n];
+        if (r->reduction == NONE) r->loss[n] = (float)a->losses[n];
         sum += a->losses[n];
     }
-    if (reduction != NONE) *loss = (float)(sum / a->divisor);
+    if (r->reduction != NONE) *r->loss = (float)(sum / a->divisor);
     return DONE;
 }
 
@@ -186,21 +203,17 @@ EXPORT int evenhand_level(void) {
     return __builtin_cpu_supports("avx512f") ? 2 : 1;
 }
 
-/* Logits (rows, classes), float32 or, if half, bfloat16, whose rows are `stride` elements apart; weight, offset, margin
-   (which H takes off the logit of the correct class) and shares (which stand for c) of each class, or NULL; loss (rows)
-   or, reduced, (1); gradient (rows, classes) without gaps, which may be the logits themselves, or NULL. */
-EXPORT int evenhand_cce(const void *logits, int half, int64_t rows, int64_t classes, int64_t stride,
-                        const int64_t *target, const float *weight, const float *offset, const float *margin,
-                        const float *shares, double h, double c, int64_t ignore_index, int reduction, float *loss,
-                        void *gradient, parallel_for split, int level) {
-    if (level < 1 || level > evenhand_level() || classes < 2) return NOT_SUPPORTED;
+EXPORT int evenhand_cce(const request *r) {
+    if (r->level < 1 || r->level > evenhand_level() || r->classes < 2) return NOT_SUPPORTED;
+    if (r->rows && (!r->logits || !r->target)) return NOT_SUPPORTED; /* as of torch's zeros that have no memory */
     double few[256];
-    double *losses = rows <= 256 ? few : malloc((size_t)rows * sizeof *losses);
-    float *factors = offset ? calloc((size_t)classes + LANES, sizeof *factors) : NULL;
-    job a = {.logits = logits, .gradient = gradient, .target = target, .weight = weight, .offset = offset,
-             .margin = margin, .shares = shares, .factors = factors, .losses = losses, .h = h, .c = c,
-             .classes = classes, .stride = stride, .ignore_index = ignore_index, .half = half, .level = level};
-    const int status = losses && (factors || !offset) ? run(&a, rows, reduction, loss, split) : NO_MEMORY;
+    double *losses = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *losses);
+    float *factors = r->offset ? calloc((size_t)r->classes + LANES, sizeof *factors) : NULL;
+    job a = {.logits = r->logits, .gradient = r->gradient, .target = r->target, .weight = r->weight,
+             .offset = r->offset, .margin = r->margin, .shares = r->shares, .factors = factors, .losses = losses,
+             .h = r->h, .c = r->c, .classes = r->classes, .stride = r->stride, .ignore_index = r->ignore_index,
+             .half = r->half != 0, .level = (int)r->level};
+    const int status = losses && (factors || !r->offset) ? run(&a, r) : NO_MEMORY;
     if (losses != few) free(losses);
     free(factors);
     return status;

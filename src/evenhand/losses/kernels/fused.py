@@ -1,6 +1,7 @@
 """Complement cross entropy by a fused kernel: loss, reduction and gradient in one call."""
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+
+# Below this share the complement entropy cannot change a digit of the loss.
+NEGLIGIBLE = 1e-30
 
 
 class Terms(NamedTuple):
@@ -65,12 +69,19 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
 def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     """Return the loss of what `is_fused`, of the input's dtype or float32 under autocast.
 
-    None stands for vectors of the classes that no kernel takes: of another dtype than float32, or to be differentiated.
+    None stands for vectors of the classes that no kernel takes: of another dtype than float32, or to be differentiated;
+    and for a share that leaves no complement to compute.
     """
-    _, weight, offset, margin, share, *_ = terms
-    if weight is not None or offset is not None or margin is not None or isinstance(share, Tensor):
-        vectors = (weight, offset, margin, share if isinstance(share, Tensor) else None)
-        if any(x is not None and not _is_plain(x, input) for x in vectors):
+    target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction = terms
+    if isinstance(share, Tensor):
+        share = share.to(torch.float32)
+        if not _is_plain(share, input):
+            return None
+        terms = terms._replace(share=share)
+    elif -NEGLIGIBLE < share < NEGLIGIBLE:
+        return None
+    for vector in (weight, offset, margin):
+        if vector is not None and not _is_plain(vector, input):
             return None
     keep = input.requires_grad and torch.is_grad_enabled()
     if is_compiling():
@@ -78,10 +89,13 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
 
         loss = operator_loss(input, terms, keep)
     else:
-        native_first = chosen.cpu == "native" and input.is_cpu  # `compute` says the same, but small losses feel a call
-        done = native.run(input, *terms, with_gradient=keep) if native_first else None
+        done = None
+        if chosen.cpu == "native" and input.is_cpu:  # `compute` says the same, but small losses feel a call
+            done = native.run(
+                input, target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction, keep
+            )
         done = done or compute(input, terms, keep)
-        loss = cast(Tensor, _Fused.apply(input, terms, done)) if keep else done[0]
+        loss = _differentiable(input, terms, done) if keep else done[0]
     return (
         loss if input.dtype is torch.float32 or torch.is_autocast_enabled(input.device.type) else loss.to(input.dtype)
     )
@@ -111,10 +125,10 @@ def compute(
             class_indices(terms.target, logits.size(1), terms.ignore_index)
         return gpu.run(logits, terms, with_gradient=with_gradient)
     if logits.is_cpu and chosen.cpu == "native" and logits.dtype in native.DTYPES:
-        done = native.run(logits, *terms, with_gradient=with_gradient, in_place=in_place)
+        done = native.run(logits, *terms, with_gradient, in_place=in_place)
         if done is not None:
             return done
-    return _by_torch(logits, terms, with_gradient)
+    return _by_torch(logits.detach(), terms, with_gradient)
 
 
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
@@ -158,6 +172,12 @@ class _Fused(torch.autograd.Function):
         if torch.is_grad_enabled():
             return differentiable_gradient(logits, ctx.terms, grad_loss), None, None
         return _scaled(gradient, grad_loss), None, None
+
+
+# What `Function.apply` does first is to serve the transforms of `torch.func`, none of which is active here.
+_differentiable: Callable[[Tensor, Terms, tuple[Tensor, Tensor | None]], Tensor] = super(
+    torch.autograd.Function, _Fused
+).apply
 
 
 def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:

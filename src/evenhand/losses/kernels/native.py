@@ -1,7 +1,9 @@
 """The C kernel for the CPU, called through ctypes with plain pointers: it is tied to no version of Python or torch."""
 
 import ctypes
+import struct
 import sys
+from collections.abc import Iterable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ DTYPES = (torch.float32, torch.bfloat16)
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 LEVELS = {0: "none", 1: "AVX2", 2: "AVX-512"}
 
-_INTERFACE = 1
+_INTERFACE = 2
 _DONE, _NO_CLASS, _NO_MEMORY, _NOT_SUPPORTED = range(4)
-_POINTER, _INT, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
+# The fields of `request` in cce.c, in one piece of bytes: ctypes takes longer over 18 arguments than small losses take.
+_pack = struct.Struct("P 4q 5P 2d 2q 3P q").pack
 
 
 def _load() -> tuple[Any, int, str]:
@@ -34,27 +37,24 @@ def _load() -> tuple[Any, int, str]:
         kernel = library.evenhand_cce
     except (OSError, AttributeError) as error:
         return None, 0, f"{files[0].name} cannot be loaded: {error}"
-    logits_and_shape: list[Any] = [_POINTER, _INT, _INT64, _INT64, _INT64]
-    target_and_vectors, factors = [_POINTER] * 5, [_DOUBLE, _DOUBLE]
-    settings_and_results: list[Any] = [_INT64, _INT, _POINTER, _POINTER, _POINTER, _INT]
-    kernel.argtypes = logits_and_shape + target_and_vectors + factors + settings_and_results
+    kernel.argtypes = [ctypes.c_char_p]
     return kernel, level, ""
 
 
-def _torch_threads() -> Any:
-    """Return torch's own way to split a range over its threads, so that no second pool competes with them."""
+def _torch_threads() -> int:
+    """Return where torch splits a range over its own threads, so that no second pool competes with them; 0: nowhere."""
     folder = Path(torch.__file__).parent / "lib"
     name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
     try:
-        return ctypes.cast(ctypes.CDLL(str(folder / name)).torch_parallel_for, _POINTER)
+        return ctypes.cast(ctypes.CDLL(str(folder / name)).torch_parallel_for, ctypes.c_void_p).value or 0
     except (OSError, AttributeError):  # before torch 2.10
-        return None
+        return 0
 
 
 _kernel, level, why_not = _load()
 _NUMBER = torch.empty((), dtype=torch.float32, device="cpu")  # `empty_like` is the quickest way to a new tensor
-_NOTHING: tuple[Tensor | None, ...] = (None, None, None, None)
-threads = _torch_threads() if level else None
+_NOWHERE = (0, 0, 0, 0)
+threads = _torch_threads() if level else 0
 
 
 def run(
@@ -67,8 +67,8 @@ def run(
     with_cross_entropy: bool,
     ignore_index: int,
     reduction: str,
-    *,
     with_gradient: bool,
+    *,
     in_place: bool = False,
 ) -> tuple[Tensor, Tensor | None] | None:
     """Compute [H +] share * C of all rows, reduced, and the gradient of that.
@@ -88,7 +88,8 @@ def run(
 
     Returns:
         The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the kernel
-        cannot say: a target that is no class, or an offset too wide for one exponential to serve both H and C.
+        cannot say: a target that is no class, an ignore_index that none can be, or an offset too wide for one
+        exponential to serve both H and C.
     """
     dense = logits.is_contiguous()
     if not dense and logits.stride(1) != 1:
@@ -100,26 +101,31 @@ def run(
         gradient = logits if in_place else torch.empty_like(logits) if dense else logits.new_empty(logits.shape)
     target = target.contiguous()
     shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
-    vectors = _NOTHING
+    places: Iterable[int] = _NOWHERE
     if weight is not None or offset is not None or margin is not None or shares is not None:
-        vectors = tuple(None if x is None else x.contiguous() for x in (weight, offset, margin, shares))
-    status = _kernel(
-        logits.data_ptr(),
-        logits.dtype is torch.bfloat16,
-        rows,
-        classes,
-        logits.stride(0),
-        target.data_ptr(),
-        *(vectors if vectors is _NOTHING else [None if x is None else x.data_ptr() for x in vectors]),
-        with_cross_entropy,
-        share,
-        ignore_index,
-        REDUCTIONS[reduction],
-        loss.data_ptr(),
-        gradient.data_ptr() if gradient is not None else None,
-        threads,
-        level,
-    )
+        vectors = [None if x is None else x.contiguous() for x in (weight, offset, margin, shares)]
+        places = [0 if x is None else x.data_ptr() for x in vectors]
+    try:
+        request = _pack(
+            logits.data_ptr(),
+            logits.dtype is torch.bfloat16,
+            rows,
+            classes,
+            classes if dense else logits.stride(0),
+            target.data_ptr(),
+            *places,
+            with_cross_entropy,
+            share,
+            ignore_index,
+            REDUCTIONS[reduction],
+            loss.data_ptr(),
+            0 if gradient is None else gradient.data_ptr(),
+            threads,
+            level,
+        )
+    except struct.error:  # an ignore_index that is no int64
+        return None
+    status = _kernel(request)
     if status == _DONE:
         return loss, gradient
     if status == _NO_MEMORY:
