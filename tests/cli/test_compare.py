@@ -12,7 +12,7 @@ from evenhand.experiments.grid.jobs import Failure, Job
 from tests.trained import assert_one_sentence, draw, evenhand
 
 Run = Callable[..., tuple[int, str, str]]
-QUICK = ("digits", "--imbalance", "exp:20", "--epochs", "2", "--set", "compute.precision=float32")
+QUICK = ("digits", "--imbalance", "exp:20", "--epochs", "1", "--set", "compute.precision=float32")
 
 
 @pytest.fixture
