@@ -117,6 +117,7 @@ def test_mistakes_are_one_sentence(capsys: Capture, monkeypatch: Patch, photos_r
     assert not (tmp_path / "m.onnx").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_followed_in_training_is_followed_after_it(
     capsys: Capture, monkeypatch: Patch, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from evenhand.runs.folder import Run
 from evenhand.training._checkpoint import load_state
 from tests.trained import assert_one_sentence, draw, evenhand
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 FAST = ("--imbalance", "exp:20", "--precision", "float32")
 
 
