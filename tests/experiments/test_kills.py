@@ -104,7 +104,9 @@ class Ends(Heard):
         time.sleep(5)  # not reached
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM], ids=lambda each: each.name
+)
 def test_signals_leave_what_the_same_call_finishes(tmp_path: Path, whole: list[Job], number: signal.Signals) -> None:
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals come to the main thread")
