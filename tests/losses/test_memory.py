@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from evenhand.losses import functional as ours
 
 K = 40
-SHAPES = [(40_000, K), (1, K, 200, 200)]  # many rows, and one large image
+SHAPES = [(100_000, K), (1, K, 400, 250)]  # many rows, and one large image
 
 
 @pytest.fixture
