@@ -20,9 +20,10 @@ demo: .venv/.package
 test: lint
 	$(TEST) -m "not slow"
 
-# The second run is as on a processor with AVX2 and nothing newer: no test may hang on the numerics of one.
+# Random files are searched for longer here. The second run is as on a processor with AVX2 and nothing newer: no test may
+# hang on the numerics of one.
 test-all: lint
-	$(TEST)
+	EVENHAND_FUZZ=100 $(TEST)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(TEST) -m "not slow" tests/test_examples.py tests/losses tests/metrics tests/models tests/training
 
 lint: .venv/.dev

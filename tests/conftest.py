@@ -1,4 +1,4 @@
-"""What all tests share: a cache folder of their own."""
+"""What all tests share: a cache folder of their own, and pages without pictures where those do not matter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,3 +13,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare the seconds that the pictures of a page take, t-SNE above all: the tests of reports have them drawn."""
+    monkeypatch.setattr("evenhand.report._drawing.figure_bytes", lambda *_: b"<svg></svg>")
+    monkeypatch.setattr("evenhand.report.figures.embedding.embed", lambda features, **_: features[:, :2])

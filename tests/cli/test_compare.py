@@ -12,7 +12,7 @@ from evenhand.experiments.grid.jobs import Failure, Job
 from tests.trained import assert_one_sentence, draw, evenhand
 
 Run = Callable[..., tuple[int, str, str]]
-QUICK = ("digits", "--imbalance", "exp:20", "--epochs", "2", "--set", "compute.precision=float32")
+QUICK = ("digits", "--imbalance", "exp:20", "--epochs", "1", "--set", "compute.precision=float32")
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return lambda *args: evenhand(capsys, monkeypatch, "compare", *args)
 
 
-def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path) -> None:
+def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     quick = (*QUICK, "--objectives", "ce,cce", "--seeds", "2", "--out", "both")
     code, out, err = run(*quick)
     assert code == 0, err
@@ -30,12 +30,13 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "both"
     content = json.loads((folder / "comparison.json").read_text("utf-8"))
     assert (content["objectives"], content["seeds"], content["baseline"]) == (["ce", "cce"], [0, 1], "ce")
-    assert (folder / "report.html").stat().st_size > 10_000
+    assert (folder / "report.html").read_text("utf-8").count("<svg") > 1
     with (folder / "comparison.csv").open(newline="") as file:
         assert [row["objective"] for row in csv.DictReader(file)] == ["ce", "cce"]
     weights = {path: path.stat().st_mtime_ns for path in folder.glob("*/weights/*")}
     assert len(weights) == 8
 
+    request.getfixturevalue("undrawn")
     # One objective more: the four runs that are there stay as they are.
     code, out, err = run(*quick[:-5], "ce,cce,focal", *quick[-4:], "--json")
     assert code == 0, err
@@ -48,6 +49,7 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path) -> None:
     assert "4 runs: 4 done" in out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_settings_are_tuned_only_when_asked(run: Run) -> None:
     code, out, err = run(*QUICK, "--objectives", "ce,cce:gamma=-1,cce:gamma=-3", "--seeds", "1", "--out", "listed")
     assert code == 0, err
@@ -64,6 +66,7 @@ def test_settings_are_tuned_only_when_asked(run: Run) -> None:
     assert "4 runs: 4 done" in out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*QUICK, "--objectives", "ce,cce,cce:gamma=1e30", "--seeds", "1", "--out", "some")
     assert code == 1
@@ -89,6 +92,7 @@ def test_what_failed_is_told_before_what_cannot_be_compared(run: Run, monkeypatc
     assert err.index("failed: It burst.") < err.index("These cannot be compared.")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pictures_that_changed_are_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
     photos = draw(tmp_path / "photos", {"cat": 12, "dog": 8})
     small = ("--image-size", "16", "--epochs", "1", "--set", "compute.precision=float32", "--seeds", "1")
@@ -132,6 +136,7 @@ def test_what_mirrors_may_do_is_told_before_the_runs(
     assert words in told
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_links_that_were_followed_once_are_followed_again(run: Run, tmp_path: Path) -> None:
     photos = draw(tmp_path / "elsewhere", {"cat": 12, "dog": 8})
     (tmp_path / "linked").mkdir()

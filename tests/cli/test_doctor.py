@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -78,10 +79,21 @@ def test_what_an_extra_lacks_is_named_with_the_command(monkeypatch: Patch) -> No
     assert [(each.name, each.how) for each in doctor.examine().missing] == [("ray", "pip install 'ray>=2.9'")]
 
 
+def test_the_environment_variable(monkeypatch: Patch) -> None:
+    """It is read when the kernels are imported, so they are read anew here."""
+    monkeypatch.setenv("EVENHAND_BACKEND", "eager")
+    anew = runpy.run_path(backend.__file__)
+    assert (anew["get_backend"](), anew["chosen"].cpu) == ("eager", "eager")
+
+
 @pytest.mark.parametrize(
-    ("value", "shown"), [("eager", "backend 'eager'"), ("fast", "backend must be one of auto, eager")]
+    ("value", "shown"),
+    [
+        pytest.param("eager", "backend 'eager'", marks=pytest.mark.slow),
+        ("fast", "backend must be one of auto, eager"),
+    ],
 )
-def test_the_environment_variable(value: str, shown: str) -> None:
+def test_the_environment_variable_of_a_process(value: str, shown: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "evenhand", "doctor"],
         env=os.environ | {"EVENHAND_BACKEND": value},

@@ -73,7 +73,13 @@ def test_it_answers_like_torch_on_files(photos_run: Trained, exported: Path) -> 
         np.testing.assert_allclose(probabilities, model.predict(paths[:count]), atol=1e-5)
 
 
-@pytest.mark.usefixtures("extra")
+@pytest.fixture
+def exported_before(monkeypatch: Patch, exported: Path) -> None:
+    """The same weights give the same graph, so torch's exporter need not make it again."""
+    monkeypatch.setattr(export, "_export", lambda _, path: shutil.copy(exported, path))
+
+
+@pytest.mark.usefixtures("exported_before")
 def test_noise_where_the_images_are_gone_and_one_line_is_said(
     capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path
 ) -> None:
@@ -86,7 +92,7 @@ def test_noise_where_the_images_are_gone_and_one_line_is_said(
     assert target.is_file()
 
 
-@pytest.mark.usefixtures("extra")
+@pytest.mark.usefixtures("exported_before")
 def test_a_difference_is_refused_and_leaves_no_file(
     capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path
 ) -> None:
@@ -111,6 +117,7 @@ def test_mistakes_are_one_sentence(capsys: Capture, monkeypatch: Patch, photos_r
     assert not (tmp_path / "m.onnx").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_followed_in_training_is_followed_after_it(
     capsys: Capture, monkeypatch: Patch, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("EVENHAND_DATA" not in os.environ, reason="EVENHAND_DATA names no folder of real data sets")
 def test_real_road_marking(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "inspect", "road-marking:split=runs", "--json")

@@ -23,6 +23,7 @@ def test_every_part_is_listed(capsys: Capture, monkeypatch: Patch) -> None:
     assert [part["name"] for part in json.loads(out)] == list_objectives()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_second_stage_on_the_command_line(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:
     first = train_run(tiny(epochs=1), tmp_path / "first").path
     arguments = ("train", "--from", first, "--stage", "crt", "--epochs", "1", "--out", tmp_path / "second")

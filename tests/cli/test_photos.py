@@ -11,6 +11,7 @@ from evenhand.runs.folder import Run
 from tests.data.pictures import encode, noise, write
 from tests.trained import evenhand
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 SMALL = (

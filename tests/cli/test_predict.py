@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from evenhand.cli import main
 from evenhand.training.inference import load
 from tests.trained import Trained, assert_one_sentence, evenhand
 
@@ -129,7 +130,22 @@ def test_all_bad(capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_p
     assert "None of the 1 images can be read." in err
 
 
-def test_a_closed_pipe_is_no_error(photos_run: Trained, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(capsys: Capture, monkeypatch: Patch, photos_run: Trained) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = os.fdopen(writing, "w", buffering=1)
+    monkeypatch.setattr(sys, "argv", ["evenhand", "predict", str(photos_run.run), str(photos_run.photos / "dog")])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit):
+            main()
+    assert capsys.readouterr().err == ""
+    with pytest.raises(BrokenPipeError):  # so it was closed
+        closed.close()
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_of_a_shell_is_no_error(photos_run: Trained, tmp_path: Path) -> None:
     Image.new("RGB", (20, 20)).save(tmp_path / "black.png")
     (tmp_path / "list").write_text(f"{tmp_path / 'black.png'}\n" * 3000)
     command = f"{sys.executable} -m evenhand predict {photos_run.run} - < {tmp_path / 'list'} | head -1"

@@ -14,11 +14,13 @@ import yaml
 
 from evenhand.cli import main
 from evenhand.cli.progress import Shown, watching
+from evenhand.core.locks import claimed
 from evenhand.runs.config import make_config
 from evenhand.runs.folder import Run
 from evenhand.training._checkpoint import load_state
 from tests.trained import assert_one_sentence, draw, evenhand
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 FAST = ("--imbalance", "exp:20", "--precision", "float32")
 
 
@@ -67,14 +69,6 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
     assert "worst class" in done.stdout
     first = (tmp_path / folder / "config.yaml").read_text().splitlines()[0]
     assert first == "# evenhand train digits --epochs 2 --imbalance exp:20 --precision float32"
-
-
-def test_names_of_folders(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--objective", "focal:gamma=1", "--epochs", "1", "--quiet", *FAST)
-    for _ in range(2):
-        assert run(capsys, monkeypatch, *options) == (0, "", "")  # quiet: nothing at all
-    names = sorted(path.name for path in Path("runs").iterdir())
-    assert names == [f"digits_exp-20_focal-gamma1_resnet8_seed0{number}" for number in ("", "_2")]
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +173,29 @@ def test_resume_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == f"evenhand: stopped; continue with evenhand train --resume '{folder}'\n"
 
 
-def test_terminated_from_outside_and_resumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_by_signals_and_resumed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [
+        (("--epochs", "1000", "--out", "long", *FAST), signal.SIGTERM, 143),
+        (("--resume", "long"), signal.SIGINT, 130),
+    ]
+    epochs: list[float] = []
+
+    def interrupt(_: Shown, row: dict[str, float]) -> None:
+        epochs.append(row["epoch"])
+        os.kill(os.getpid(), steps[len(epochs) - 1][1])
+
+    monkeypatch.setattr(Shown, "epoch", interrupt)
+    for number, (command, _, ended) in enumerate(steps, start=1):
+        code, _, err = run(capsys, monkeypatch, *command)
+        assert code == ended
+        assert err.splitlines()[-1] == "evenhand: stopped; continue with evenhand train --resume long"
+        assert load_state(Path("long/state/state.pt"))["epoch"] == number
+    assert epochs == [1, 2]
+
+
+@pytest.mark.slow
+def test_terminated_from_outside(tmp_path: Path) -> None:
+    """A process of its own, at whatever it does when the signal comes."""
     process = subprocess.Popen(
         [sys.executable, "-m", "evenhand", "train", "--epochs", "1000", "--out", "long", *FAST],
         cwd=tmp_path,
@@ -199,20 +213,25 @@ def test_terminated_from_outside_and_resumed(
     assert process.returncode == 143
     assert err.splitlines()[-1] == "evenhand: stopped; continue with evenhand train --resume long"
     assert "Traceback" not in err
-    done = load_state(Path("long/state/state.pt"))["epoch"]
-    assert 1 <= done < 1000
-
-    def interrupt(_: Shown, row: dict[str, float]) -> None:
-        assert row["epoch"] == done + 1
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Shown, "epoch", interrupt)
-    code, _, err = run(capsys, monkeypatch, "--resume", "long")
-    assert code == 130
-    assert err.splitlines()[-1] == "evenhand: stopped; continue with evenhand train --resume long"
-    assert load_state(Path("long/state/state.pt"))["epoch"] == done + 1
+    assert 1 <= load_state(tmp_path / "long" / "state" / "state.pt")["epoch"] < 1000
 
 
+def test_names_of_folders_and_one_that_another_training_holds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The default name gets a number, and the same --out is refused."""
+    options = ("--objective", "focal:gamma=1", "--epochs", "1", "--quiet", *FAST)
+    name = "digits_exp-20_focal-gamma1_resnet8_seed0"
+    with claimed(Path("runs") / name):
+        assert run(capsys, monkeypatch, *options) == (0, "", "")  # quiet: nothing at all
+        refused = run(capsys, monkeypatch, *options, "--out", f"runs/{name}")
+    assert_one_sentence(refused, f"Another process is at work in runs/{name}")
+    assert [path.name for path in Path("runs").iterdir()] == [f"{name}_2"]
+    assert Run(tmp_path / "runs" / f"{name}_2").finished
+    assert not list(tmp_path.rglob(".lock"))
+
+
+@pytest.mark.slow
 def test_two_trainings_at_once_get_a_folder_each_or_the_second_is_refused(tmp_path: Path) -> None:
     """Real processes that begin together, with the same default name and with the same --out."""
     command = [sys.executable, "-m", "evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--quiet"]

@@ -144,6 +144,7 @@ def test_tables_for_spreadsheets_and_raw(tmp_path: Path, text: str) -> None:
             assert list(csv.DictReader(file)) == [{"name": cell, "recall": "-0.5"}]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_compare_quotes_classes_unless_raw(capsys: Capture, monkeypatch: Patch, odd: Trained, tmp_path: Path) -> None:
     asked = ("compare", odd.photos, "--recipe", "small", "--epochs", "1", "--seeds", "1", "--objectives", "ce,cce")
     for more, quoted in (((), plain_cell), (("--raw",), str)):

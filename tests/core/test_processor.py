@@ -79,9 +79,23 @@ def test_threads_wait_asleep_unless_torch_is_loaded_already(monkeypatch: pytest.
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
+# Tells what is set at the moment when torch is looked for, and ends.
+TELLING = """
+import os, sys
+
+class Telling:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            print(os.environ.get("OMP_WAIT_POLICY"), flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Telling())
+"""
+
+
 @pytest.mark.parametrize("first", ["import evenhand", "import evenhand.cli", "from evenhand.losses import functional"])
 def test_it_is_set_in_a_new_process_before_torch_is_loaded(first: str) -> None:
-    code = f"{first}\nimport os, torch\nprint(os.environ['OMP_WAIT_POLICY'])"
+    code = f"{TELLING}\n{first}\nimport torch"
     clean = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=clean)
     assert done.stdout.strip() == "PASSIVE"

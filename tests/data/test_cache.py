@@ -3,9 +3,9 @@
 import errno
 import logging
 import os
-import subprocess
-import sys
+import time
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from evenhand.data import _cache as disk
 from evenhand.data import reading
 from evenhand.data.images import MemoryImages, StreamedImages, open_images
 from evenhand.data.table import SampleTable
+from tests.processes import begin, end_of
 
 from .pictures import encode, noise, table_of, write, written
 
@@ -194,28 +195,25 @@ def test_a_full_or_broken_disk(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+def open_when_told(root: Path, number: int) -> None:
+    (root / f"ready{number}").touch()
+    while not (root / "go").exists():
+        time.sleep(0.001)
+    images = open_images(table_of(root / "data", list(FILES)), cache=root / "cache")
+    (root / f"result{number}").write_text(f"{zlib.crc32(images.pixels.numpy())} {images.bad}")
+
+
 def test_two_processes_at_once(tmp_path: Path, table: SampleTable, decoded: list[str]) -> None:
-    program = f"""
-import sys, zlib
-from pathlib import Path
-from evenhand.data.images import open_images
-from tests.data.pictures import table_of
-sys.stdin.readline()
-images = open_images(table_of(Path({str(tmp_path / "data")!r}), {list(FILES)!r}), cache={str(tmp_path / "cache")!r})
-print(zlib.crc32(images.pixels.numpy()), images.bad)
-"""
-    here = Path(__file__).parents[2]
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program], cwd=here, stdin=-1, stdout=-1, stderr=-1, text=True)
-        for _ in range(2)
-    ]
-    for process in processes:  # both are ready when they wait for this line
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    results = [process.communicate() for process in processes]
-    assert results[0] == results[1]
-    assert results[0][1] == ""
+    log = tmp_path / "log.txt"
+    processes = [begin(open_when_told, tmp_path, number, log=log) for number in range(2)]
+    deadline = time.monotonic() + 60
+    while not all((tmp_path / f"ready{number}").exists() for number in range(2)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    assert [end_of(process) for process in processes] == [0, 0], log.read_text()
+    first, second = ((tmp_path / f"result{number}").read_text() for number in range(2))
+    assert first == second
+    assert log.read_text() == ""
     assert len(list((tmp_path / "cache").iterdir())) == 1
     check(open_images(table, cache=tmp_path / "cache"))
     assert decoded == []

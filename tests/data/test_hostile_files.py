@@ -177,7 +177,7 @@ def test_only_bad_image_comes_out_of_damaged_files(
         assert not isinstance(result, np.ndarray) or (result.dtype == np.uint8 and result.ndim == 3)
         return ""
 
-    @settings(derandomize=True, deadline=None, max_examples=100, database=None)
+    @settings(derandomize=True, deadline=None, max_examples=int(os.environ.get("EVENHAND_FUZZ", "40")), database=None)
     @given(edits, st.booleans())
     def check(changes: list[tuple[str, float, bytes]], resized: bool) -> None:
         nonlocal refused

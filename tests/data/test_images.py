@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -17,7 +15,9 @@ from evenhand.data.decode import read_image
 from evenhand.data.images import Images, MemoryImages, StreamedImages, open_images
 from evenhand.data.reading import Threads
 from evenhand.data.table import ArrayPixels, DatasetInfo, FilePixels, SampleTable
+from tests.processes import call
 
+from . import memory
 from .pictures import noise, table_of, turned_late, write, written
 
 DATA = os.environ.get("EVENHAND_DATA")
@@ -197,12 +197,9 @@ def test_progress_on_a_terminal(
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux's /proc")
 def test_memory_stays_within_the_budget_and_a_batch(tmp_path: Path) -> None:
     """1,536 images of 64 x 64 and more: about 18 MB of pixels; a batch of 128 as floats: 6 MB."""
-    # Freed memory goes back to the system at once, so that the peak is what was really in use.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    command = [sys.executable, "-m", "tests.data.memory", str(tmp_path)]
-    here = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=here, env=environment, check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
+    log = tmp_path / "log.txt"
+    assert call(memory.main, tmp_path, log=log) == 0, log.read_text()
+    found = json.loads((tmp_path / "found.json").read_text())
     assert [each["kind"] for each in found] == 2 * ["MemoryImages", "MemoryImages", "StreamedImages"]
     batch = 128 * 64 * 64 * 3 * 4
     for each in found:

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from evenhand.experiments.grid.jobs import Job
+from tests.experiments.grids import undisturbed
+
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
@@ -15,3 +18,9 @@ def one_thread() -> Iterator[None]:
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def whole(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> list[Job]:  # noqa: ARG001 - equal threads
+    """The small grid that nothing disturbed, done without an engine; tests only read it."""
+    return undisturbed(tmp_path_factory.mktemp("whole"))

@@ -7,25 +7,20 @@ import signal
 import subprocess
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evenhand.experiments.grid.jobs import Job, Status, status
-from evenhand.experiments.grid.local import run_jobs
+from evenhand.experiments.grid.local import _context, _end_with_parent, run_jobs
 from evenhand.runs.content import EpochRow
 from tests.experiments.grids import Heard, becomes, is_alive, small_grid, start, times_of, undisturbed
 from tests.training.runs import assert_same_run
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 LONGER = 30
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
-    """The grid that nothing disturbed; tests only read it."""
-    return undisturbed(tmp_path_factory.mktemp("whole"))
 
 
 def next_line(grid: "subprocess.Popen[str]") -> list[int]:
@@ -51,6 +46,32 @@ def finish(jobs: list[Job], whole: list[Job]) -> None:
         assert_same_run(job.folder, other.folder)
 
 
+def stands_for_a_grid(tell: Connection) -> None:
+    """A process whose worker has nothing to do but to notice its end."""
+    worker = multiprocessing.get_context("fork").Process(target=_end_with_parent)
+    worker.start()
+    tell.send(worker.pid)
+    worker.join()
+
+
+def test_a_worker_ends_with_a_killed_grid() -> None:
+    context = _context()
+    heard, tell = context.Pipe(duplex=False)
+    grid = context.Process(target=stands_for_a_grid, args=(tell,), daemon=False)
+    grid.start()
+    assert heard.poll(60)
+    worker = heard.recv()
+    try:
+        assert not becomes(lambda: not is_alive(worker), 0.2), "it works as long as its grid does"
+        grid.kill()
+        grid.join(30)
+        assert becomes(lambda: not is_alive(worker))
+    finally:
+        if is_alive(worker):
+            os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.slow
 def test_workers_end_with_a_killed_grid_and_the_same_call_finishes_it(tmp_path: Path, whole: list[Job]) -> None:
     jobs = small_grid(tmp_path)
     with start(tmp_path) as grid:
@@ -83,7 +104,9 @@ class Ends(Heard):
         time.sleep(5)  # not reached
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM], ids=lambda each: each.name
+)
 def test_signals_leave_what_the_same_call_finishes(tmp_path: Path, whole: list[Job], number: signal.Signals) -> None:
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals come to the main thread")

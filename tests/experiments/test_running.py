@@ -29,14 +29,8 @@ from evenhand.runs.content import EpochRow
 from evenhand.runs.folder import Run
 from evenhand.training.run import train_run
 from evenhand.training.trainer import Callback
-from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of, undisturbed
+from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
-    """A grid that nothing disturbed, done without an engine; tests only read it."""
-    return undisturbed(tmp_path_factory.mktemp("whole"))
 
 
 def assert_same_grid(jobs: list[Job], whole: list[Job]) -> None:
@@ -313,8 +307,24 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("error", [OSError, EOFError])
+def test_workers_that_cannot_start_fail_their_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    context, heard = MagicMock(), Heard()
+    context.Pipe.side_effect = lambda **_: (MagicMock(), MagicMock())
+    context.Process.return_value.start.side_effect = error
+    monkeypatch.setattr(local, "_context", lambda: context)
+    failures = run_jobs(small_grid(tmp_path)[:2], workers=2, callback=heard)
+    sentence = "Its process could not be started twice; there may be too little memory for it."
+    assert [failure.reason for failure in failures] == 2 * [sentence]
+    assert context.Process.return_value.start.call_count == 4
+    assert heard.starts == []
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited as Linux does it")
-def test_workers_that_cannot_start_fail_their_runs(tmp_path: Path) -> None:
+def test_workers_without_memory_fail_their_runs(tmp_path: Path) -> None:
     """What this process has loaded already works; the server of its workers has to load it again and cannot."""
     ended = subprocess.run(
         [sys.executable, "-c", NO_MEMORY, str(tmp_path)],

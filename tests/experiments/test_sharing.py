@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evenhand.experiments.comparison._comparison import compare_runs
-from evenhand.experiments.grid.estimating import estimate
+from evenhand.experiments.grid import estimating
 from evenhand.experiments.grid.jobs import make_grid, with_firsts
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.progress import GridCallback, GridProgress
@@ -54,9 +54,13 @@ def test_a_first_stage_that_fails_takes_its_seconds_with_it(tmp_path: Path) -> N
     assert "which failed" in failures[1].reason
 
 
-def test_shared_training_costs_once() -> None:
+def test_shared_training_costs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are counted, whatever time they take."""
+    monkeypatch.setattr(estimating, "seconds_beside_images", lambda: 1.0)
+    monkeypatch.setattr(estimating, "seconds_per_image", lambda *_: 1e-3)
+
     def work(*objectives: str) -> int:
-        return estimate(
+        return estimating.estimate(
             [make_config(objective=spec, data__imbalance="exp:20", epochs=1) for spec in objectives]
         ).trained
 

@@ -1,7 +1,7 @@
 """Verdicts on simulated seeds, where the truth is known: how often they err, and how often they find.
 
 All of them call the function that judges real runs. A claim is wrong where it says better or worse and nothing differs,
-or that no difference matters where one does. Quick tests count 1,000 comparisons a cell, long ones 10,000.
+or that no difference matters where one does. Quick tests count 400 comparisons a cell, long ones 10,000.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from evenhand.metrics.paired import balanced_resolution
 Noise = Callable[[np.random.Generator, int, int], NDArray[np.float64]]
 ALLOWED = 0.055
 """Of 5%, with the error of simulation."""
-LONG, SHORT = 10_000, 1_000
+LONG, SHORT = 10_000, 400
 
 
 def equal(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float64]:

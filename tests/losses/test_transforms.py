@@ -154,6 +154,11 @@ def backend() -> str:
     return "inductor"
 
 
+@pytest.fixture(params=["traced", pytest.param("native code", marks=pytest.mark.slow)])
+def each_backend(request) -> str:
+    return "aot_eager" if request.param == "traced" else request.getfixturevalue("backend")
+
+
 def check_compiled(loss, logits: Tensor, target: Tensor, compiled) -> None:
     results = []
     for function in (loss, compiled):
@@ -177,15 +182,15 @@ def test_compiled_with_ignored_and_masked_rows(backend):
     check_compiled(cce_of_rows, logits, target, compiled)
 
 
-def test_compiled_with_probabilities(backend):
-    compiled = torch.compile(complement_cross_entropy, fullgraph=True, backend=backend)
+def test_compiled_with_probabilities(each_backend):
+    compiled = torch.compile(complement_cross_entropy, fullgraph=True, backend=each_backend)
     logits, target = batch(6, 5, kind="probabilities")
     target[0] = 0.2
     check_compiled(complement_cross_entropy, logits.float(), target.float(), compiled)
 
 
-def test_compiled_complement_entropy_of_images_in_half_precision(backend):
-    compiled = torch.compile(complement_entropy, fullgraph=True, backend=backend)
+def test_compiled_complement_entropy_of_images_in_half_precision(each_backend):
+    compiled = torch.compile(complement_entropy, fullgraph=True, backend=each_backend)
     logits, target = torch.randn(2, 5, 3, dtype=torch.bfloat16), torch.randint(5, (2, 3))
     check_compiled(complement_entropy, logits, target, compiled)
 

@@ -1,5 +1,6 @@
 """The networks under test, and the info about them that others have published."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -20,6 +21,11 @@ NINE = tuple(ORIGINALS)
 CIFAR = ("resnet8", "resnet32", "resnet32x4")
 FAMILIES = ("resnet8", "resnet34", "squeezenet", "densenet121", "efficientnet_b0")
 """The quickest network of each kind."""
+LARGE = ("resnet32x4", "resnet101", "efficientnet_b1", "efficientnet_b7")
+"""Wider or deeper than another one here, of the same blocks."""
+each_network = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in CIFAR + NINE]
+)
 
 
 def count(model: nn.Module) -> int:

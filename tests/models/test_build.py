@@ -9,7 +9,7 @@ import torch
 from evenhand.core.errors import EvenhandError
 from evenhand.models.build import NAMES, build_model
 
-from .networks import CIFAR, NINE, images
+from .networks import each_network, images
 
 REFUSED = [
     ({"num_classes": 1}, "at least 2 classes, got 1"),
@@ -69,7 +69,7 @@ def test_the_smallest_images_are_where_the_network_itself_gives_up(name, stem, s
                 build_model(name, num_classes=2, stem=stem, image_size=smallest - 1)
 
 
-@pytest.mark.parametrize("name", CIFAR + NINE)
+@each_network
 def test_name_and_stem_build_the_same_network_again(name):
     """A run keeps both, and must find its weights a home."""
     with torch.device("meta"):

@@ -10,7 +10,7 @@ from torchvision.models import get_model
 
 from evenhand.models.build import NAMES, build_model
 
-from .networks import CIFAR, FAMILIES, NINE, ORIGINALS, convolutions, count, images, last_layer
+from .networks import CIFAR, FAMILIES, LARGE, NINE, ORIGINALS, convolutions, count, each_network, images, last_layer
 
 PUBLISHED = {
     "resnet34": 21_797_672,
@@ -48,7 +48,7 @@ def test_weights_of_the_cifar_networks(name, blocks, width, published):
     assert len(convolutions(model)) + 1 == 6 * blocks + 2
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in NINE])
 def test_with_the_imagenet_stem_it_is_torchvisions_network(name):
     """The same seed gives the same weights, and those the same logits."""
     torch.manual_seed(0)
@@ -70,7 +70,7 @@ def sizes_seen(model: nn.Module, size: int) -> tuple[int, int]:
     return sides[0], sides[1]
 
 
-@pytest.mark.parametrize("name", CIFAR + NINE)
+@each_network
 def test_the_small_stem_keeps_the_image_size(name):
     model = build_model(name, num_classes=2, stem="small")
     assert model.stem == "small"
@@ -130,7 +130,7 @@ def test_a_new_first_kernel_starts_as_its_family_does(name, deviation, channels)
     assert (first.bias is not None) == (name == "squeezenet")
 
 
-@pytest.mark.parametrize("name", CIFAR + NINE)
+@each_network
 def test_features_are_what_the_last_layer_is_given(name):
     """In training mode too, where dropout has been at them."""
     torch.manual_seed(0)
@@ -157,7 +157,7 @@ def test_asking_for_features_does_not_change_the_logits(name):
         assert_close(model(images(), with_features=True)[0], model(images()), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", CIFAR + NINE)
+@each_network
 def test_grey_images_of_28_px(name):
     model = build_model(name, num_classes=10, channels=1, image_size=28).eval()
     with torch.no_grad():

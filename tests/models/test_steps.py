@@ -7,7 +7,7 @@ from torchvision.ops import StochasticDepth
 
 from evenhand.models.build import build_model
 
-from .networks import CIFAR, NINE, images
+from .networks import CIFAR, NINE, each_network, images
 
 TARGET = torch.tensor([0, 2])
 
@@ -27,7 +27,7 @@ def backward(name: str, size: int) -> torch.nn.Module:
     return model
 
 
-@pytest.mark.parametrize("name", CIFAR + NINE)
+@each_network
 def test_one_step_on_32_px(name):
     model = backward(name, 32)
     before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}

@@ -167,7 +167,8 @@ def test_the_known_size_of_road_marking_is_that_of_its_split() -> None:
     assert (size.counts, size.test) == (tuple(splits.counts.tolist()), len(splits.test))
 
 
-def test_an_estimate_counts_images_and_takes_two_forwards_twice() -> None:
+def test_an_estimate_counts_images_and_takes_two_forwards_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenhand.experiments.grid.estimating.MOST_SECONDS", 0.2)
     configs = [make_config(data__source="digits", objective=name, epochs=2, select="last") for name in ("ce", "cot")]
     one, both = estimate(configs[:1]), estimate(configs)
     assert (one.trained, one.judged) == (2 * 1438, 359)

@@ -20,11 +20,10 @@ def test_bars_are_sorted_labelled_and_coloured_by_group() -> None:
     assert [text.get_text() for text in axes.texts] == ["500", "60", "5"]
 
 
-@pytest.mark.parametrize("classes", [2, 10, 30, 31, 1000])
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+@pytest.mark.parametrize(
+    ("classes", "ending"), [(2, "png"), (10, "svg"), (30, "pdf"), (31, "png"), (31, "svg"), (31, "pdf"), (1000, "png")]
+)
 def test_every_class_count_can_be_saved(tmp_path: Path, classes: int, ending: str) -> None:
-    if classes == 1000 and ending != "png":
-        pytest.skip("one format is enough for the large one")
     names = [f"$class_{k}$ " + "x" * 50 for k in range(classes)]
     figure = class_distribution(range(classes, 0, -1), names, ["many"] * classes)
     save_figure(figure, tmp_path / f"figure.{ending}")

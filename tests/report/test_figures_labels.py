@@ -17,7 +17,7 @@ from evenhand.report import figures
 from evenhand.report.figures.style import literal, width_of, wrap
 from tests.report.figure_cases import HOSTILE, cut_off, history, overlapping, predictions, runs, texts
 
-SIZES = (2, 10, 30, 100, 200)
+SIZES = (2, 10, 100, *(pytest.param(size, marks=pytest.mark.slow) for size in (30, 200)))
 
 
 def _distribution(num_classes: int) -> Figure:

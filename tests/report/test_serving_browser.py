@@ -1,8 +1,5 @@
 """The page of `evenhand serve` in a real browser."""
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenhand.runs.config import make_config
 from evenhand.runs.folder import Run
+from evenhand.training.run import train_run
+from tests.processes import begin, end_of
 from tests.report.browser import new_page, open_browser
 from tests.report.served_runs import history_row, served, write_comparison, write_run, write_summary
 
@@ -200,25 +200,25 @@ def test_focus_stays_where_it_was_when_news_comes(browser: "Browser", tmp_path: 
 
 
 def test_the_page_follows_a_real_run_while_it_trains(browser: "Browser", tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "evenhand", "train", "digits", "--imbalance=exp:20", "--epochs=400", "--quiet"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    config = make_config(data__imbalance="exp:20", epochs=400)
     epochs: set[str] = set()
     lengths: set[int] = set()
     with served(tmp_path) as port, new_page(browser) as page:
         page.goto(f"http://127.0.0.1:{port}/")
         assert page.get_by_text("There are no runs here yet").is_visible()
-        with subprocess.Popen([*command, "--out", str(tmp_path / "live")], env=env) as run:
-            try:
-                page.wait_for_selector("#runs tr[data-state=training]", timeout=60_000)
-                tick(page, "live")
-                curve = page.locator("#curves polyline").first
-                until = time.monotonic() + 40
-                while (len(epochs) < 3 or len(lengths) < 3) and time.monotonic() < until:
-                    lengths.add(len((curve.get_attribute("points") or "").split()))
-                    epochs.add((page.locator("#runs tbody .epochs").text_content() or "").split(" / ")[0])
-                    page.wait_for_timeout(100)
-            finally:
-                run.kill()
+        run = begin(train_run, config, tmp_path / "live", log=tmp_path / "log.txt")
+        try:
+            page.wait_for_selector("#runs tr[data-state=training]", timeout=60_000)
+            tick(page, "live")
+            curve = page.locator("#curves polyline").first
+            until = time.monotonic() + 40
+            while (len(epochs) < 3 or len(lengths) < 3) and time.monotonic() < until:
+                lengths.add(len((curve.get_attribute("points") or "").split()))
+                epochs.add((page.locator("#runs tbody .epochs").text_content() or "").split(" / ")[0])
+                page.wait_for_timeout(100)
+        finally:
+            run.kill()
+            end_of(run)
         assert len(epochs) >= 3, "the number of epochs did not grow"
         assert len(lengths) >= 3, "the curve did not grow"
         assert page.evaluate("performance.getEntriesByType('navigation').length") == 1, "it was loaded again"

@@ -49,7 +49,7 @@ READERS: dict[str, tuple[Callable[[Run], object], ...]] = {
 short = settings(
     deadline=None,
     derandomize=True,
-    max_examples=int(os.environ.get("EVENHAND_FUZZ", "25")),  # more of them search longer
+    max_examples=int(os.environ.get("EVENHAND_FUZZ", "12")),  # more of them search longer
     database=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -1,5 +1,6 @@
 """Two processes that share a batch train as one does, and judge every test image exactly once."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from evenhand.cli import main
 from evenhand.metrics.predictions import load_predictions
-from tests.trained import assert_one_sentence
+from tests.processes import begin, end_of
+from tests.trained import assert_one_sentence, evenhand
 
 # Batch normalisation would see other batches in two processes than in one, so the network here has none.
 SCRIPT = """
@@ -69,21 +72,54 @@ def test_the_command_line_starts_its_processes_itself(tmp_path: Path) -> None:
     assert len(load_predictions(tmp_path / "run" / "predictions.npz")) == 359
 
 
-def test_what_devices_cannot_do_is_one_sentence(tmp_path: Path) -> None:
-    for option in (["--sync-batchnorm"], ["--devices", "x"]):
-        command = [sys.executable, "-m", "evenhand", "train", "digits", "--epochs", "1", *option]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert_one_sentence((done.returncode, done.stdout, done.stderr), option[0].removeprefix("--"))
+@pytest.mark.parametrize("option", [("--sync-batchnorm",), ("--devices", "x")])
+def test_what_devices_cannot_do_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = evenhand(capsys, monkeypatch, "train", "digits", "--epochs", "1", *option)
+    assert_one_sentence(asked, option[0].removeprefix("--"))
+
+
+def few_images(folder: Path) -> list[str]:
+    """Six images of one class and four of the other leave one for validation, and two for testing.
+
+    Returns:
+        The arguments of `evenhand` that train on them.
+    """
+    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 1), np.uint8)
+    np.savez(folder / "few.npz", train_images=images, train_labels=[0] * 6 + [1] * 4)
+    out = str(folder / "run")
+    return ["train", str(folder / "few.npz"), "--epochs", "2", "--set", "batch_size=7", "--out", out]
+
+
+def command_line(arguments: list[str]) -> None:
+    sys.argv = ["evenhand", *arguments]
+    main()
 
 
 def test_a_process_without_a_validation_image_waits_for_the_other(tmp_path: Path) -> None:
-    """Six images of one class and four of the other leave one for validation, and two for testing."""
-    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 1), np.uint8)
-    np.savez(tmp_path / "few.npz", train_images=images, train_labels=[0] * 6 + [1] * 4)
-    command = ["-m", "evenhand", "train", "few.npz", "--epochs", "2", "--set", "batch_size=7", "--out", "run"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    """What torchrun would tell two processes is told here; the slow test starts it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    told |= {"GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+    arguments, log = few_images(tmp_path), tmp_path / "log.txt"
+    both = [
+        begin(command_line, arguments, log=log, environment={**told, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in ("0", "1")
+    ]
+    assert [end_of(process) for process in both] == [0, 0], log.read_text()[-3000:]
+    assert len(load_predictions(tmp_path / "run" / "predictions.npz")) == 2
+    assert log.read_text().count("\nrun: ") == 1
+
+
+@pytest.mark.slow
+def test_torchrun_starts_them_too(tmp_path: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "evenhand"]
     done = subprocess.run(
-        [sys.executable, *launcher, *command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *launcher, *few_images(tmp_path)], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(load_predictions(tmp_path / "run" / "predictions.npz")) == 2

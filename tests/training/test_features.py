@@ -1,10 +1,9 @@
 """Features: what a frozen network makes of every image, computed once and never reused wrongly."""
 
 import logging
+import os
 import resource
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -23,7 +22,9 @@ from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights
 from evenhand.training import _features as room
 from evenhand.training._features import extract_features
+from tests.data.memory import peak
 from tests.data.pictures import encode, noise, smooth, write
+from tests.processes import call
 
 TRANSFORM = InputTransform(resize_size=20, crop_size=16)
 
@@ -163,22 +164,23 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(pixels, cache):
     assert_array_equal(found.values, extract_features(pixels, Counting(), cache=cache.parent / "fresh").values)
 
 
-def test_a_killed_extraction_keeps_what_was_saved(tmp_path, cache):
-    pixels = folder_of(tmp_path / "photos", 40)
-    code = f"""
-import os, sys
-from pathlib import Path
-from evenhand.training import _features
-from tests.training.test_features import Counting, folder_of
-_features.SAVE_EVERY = 0.0
 class Killed(Counting):
-    def forward(self, images):
+    """Ends its process after 24 images."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         if self.seen >= 24:
             os._exit(9)
         return super().forward(images)
-_features.extract_features(folder_of(Path({str(pixels.root)!r}), 40), Killed(), cache={str(cache)!r})
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+
+
+def extract_and_end(photos: Path, cache: Path) -> None:
+    room.SAVE_EVERY = 0.0
+    extract_features(folder_of(photos, 40), Killed(), cache=cache)
+
+
+def test_a_killed_extraction_keeps_what_was_saved(tmp_path, cache):
+    pixels = folder_of(tmp_path / "photos", 40)
+    assert call(extract_and_end, pixels.root, cache, log=tmp_path / "log.txt") == 9
     rest = Counting()
     extract_features(pixels, rest, cache=cache)
     assert rest.seen == 16
@@ -282,29 +284,21 @@ def test_grey_pictures_are_shown_three_times_over(tmp_path, cache):
 
 
 def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
-    """Beyond the features themselves, 1,600 images take no more than 160: their pixels would be 300 MB."""
-    code = f"""
-import numpy as np, torch
-from pathlib import Path
-from evenhand.training._features import extract_features
-from evenhand.data.table import FilePixels
-from evenhand.models.transform import InputTransform
-from tests.data.memory import peak
-from tests.data.pictures import encode, noise
-from tests.training.test_features import Counting
-torch.set_num_threads(1)
-root = Path({str(tmp_path)!r})
-content = encode(noise(256, 256), "JPEG", quality=20)
-for i in range(1600):
-    (root / f"{{i}}.jpg").write_bytes(content + i.to_bytes(4, "big"))
-backbone = Counting(transform=InputTransform(resize_size=256, crop_size=32))
-peaks = []
-for number in (160, 160, 1600):
-    pixels = FilePixels(root, [f"{{i}}.jpg" for i in range(number)])
-    Path("/proc/self/clear_refs").write_text("5")
-    before = peak()
-    extract_features(pixels, backbone, cache=root / f"cache{{len(peaks)}}")
-    peaks.append(peak() - before)
-assert peaks[2] < peaks[1] + 12e6, peaks
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    """Beyond the features themselves, 800 images take no more than 80: their pixels would be 150 MB."""
+    assert call(measure_memory, tmp_path, log=tmp_path / "log.txt") == 0, (tmp_path / "log.txt").read_text()
+
+
+def measure_memory(root: Path) -> None:
+    torch.set_num_threads(1)
+    content = encode(noise(256, 256), "JPEG", quality=20)
+    for i in range(800):
+        (root / f"{i}.jpg").write_bytes(content + i.to_bytes(4, "big"))
+    backbone = Counting(transform=InputTransform(resize_size=256, crop_size=32))
+    peaks: list[int] = []
+    for number in (80, 80, 800):
+        pixels = FilePixels(root, [f"{i}.jpg" for i in range(number)])
+        Path("/proc/self/clear_refs").write_text("5")
+        before = peak()
+        extract_features(pixels, backbone, cache=root / f"cache{len(peaks)}")
+        peaks.append(peak() - before)
+    assert peaks[2] < peaks[1] + 12e6, peaks

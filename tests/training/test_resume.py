@@ -19,162 +19,11 @@ from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.runs.config import Config, save_config
 from evenhand.training._checkpoint import load_state, save_state
 from evenhand.training.run import resume_run, train_run
+from tests.processes import call
+from tests.training.endings import KILLED, ctrl_c, terminated
 from tests.training.runs import Interrupted, Notes, StopAfter, assert_same_run, files_of, tiny
 
-# Each way to end is tried in a process of its own, made by `fork` before torch has done anything: importing torch once
-# is what makes this affordable. Steps are counted over the run: 7 an epoch, so the tenth is in the second epoch.
-KILLER = """
-import json
-import os
-import pathlib
-import signal
-import sys
-
-import sklearn.datasets
-
-from evenhand import cli
-from evenhand.training import trainer
-from evenhand.training.run import train_run
-from tests.training.runs import SETTINGS, tiny
-
-here = pathlib.Path(sys.argv[1])
-
-
-def end(number=signal.SIGKILL):
-    os.kill(os.getpid(), number)
-
-
-def at(count, action):
-    calls = iter(range(1, 10**6))
-    return lambda: action() if next(calls) == count else None
-
-
-def before(owner, name, call):
-    real = getattr(owner, name)
-
-    def wrapped(*args, **kwargs):
-        call()
-        return real(*args, **kwargs)
-
-    setattr(owner, name, wrapped)
-
-
-def mid_epoch(folder):
-    before(trainer.Callback, "step", at(10, end))
-    train_run(tiny(), folder)
-
-
-def first_epoch(folder):
-    before(trainer.Callback, "step", at(3, end))
-    train_run(tiny(), folder)
-
-
-def before_splits(folder):
-    from evenhand.runs.folder import Run
-
-    before(Run, "write_splits", end)
-    train_run(tiny(), folder)
-
-
-def mid_save(folder):
-    real, count = pathlib.Path.write_bytes, iter(range(1, 100))
-
-    def half(path, content):
-        if ".state.pt." in path.name and next(count) == 2:
-            real(path, content[: len(content) // 2])
-            end()
-        return real(path, content)
-
-    pathlib.Path.write_bytes = half
-    train_run(tiny(), folder)
-
-
-def before_renaming(folder):
-    real, count = os.replace, iter(range(1, 100))
-
-    def never(source, target):
-        if target.name == "state.pt" and next(count) == 2:
-            end()
-        real(source, target)
-
-    os.replace = never
-    train_run(tiny(), folder)
-
-
-def between_files(folder):
-    from evenhand.runs.folder import Run
-
-    before(Run, "write_history", at(2, end))  # the best weights are those of the second epoch by now
-    train_run(tiny(), folder)
-
-
-def between_epochs(folder):
-    before(trainer.Callback, "epoch", at(2, end))
-    train_run(tiny(), folder)
-
-
-def mid_validation(folder):
-    before(trainer.Trainer, "_gather", at(4, end))  # three of them are one evaluation
-    train_run(tiny(), folder)
-
-
-def mid_judging(folder):
-    from evenhand.training import run
-
-    before(run, "summarise", end)
-    train_run(tiny(), folder)
-
-
-def by_signal(number):
-    def run(folder):
-        from evenhand.training.objectives.objective import Objective
-
-        before(Objective, "step", at(10, lambda: end(number)))
-        options = [part for setting in SETTINGS for part in ("--set", setting)]
-        sys.argv = ["evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--out", str(folder)]
-        sys.argv += options
-        sys.stderr = open(f"{folder}.txt", "w")
-        cli.main()
-
-    return run
-
-
-ways = [mid_epoch, first_epoch, before_splits, mid_save, before_renaming, between_files, between_epochs]
-ways += [mid_validation, mid_judging]
-ways = {way.__name__: way for way in ways}
-ways |= {"ctrl_c": by_signal(signal.SIGINT), "terminated": by_signal(signal.SIGTERM)}
-ends = {}
-for name, way in ways.items():
-    child = os.fork()
-    if child == 0:
-        try:
-            way(here / name)
-            os._exit(0)
-        except SystemExit as stop:
-            sys.stderr.flush()
-            os._exit(stop.code)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc(file=sys.__stderr__)
-            os._exit(99)
-    ends[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(json.dumps(ends))
-"""
-KILLED = {
-    "mid_epoch": 1,
-    "first_epoch": None,
-    "before_splits": None,
-    "mid_save": 1,
-    "before_renaming": 1,
-    "between_files": 1,
-    "between_epochs": 2,
-    "mid_validation": 1,
-    "mid_judging": 3,
-}
-"""A moment, and the last epoch whose state must have survived it."""
-
-
+SIGNALS = {ctrl_c: 130, terminated: 143}
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the runs to be killed are forked")
 
 
@@ -193,22 +42,13 @@ class Broken:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
     """End runs in every way."""
     here = tmp_path_factory.mktemp("broken")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLER, str(here)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ends = json.loads(done.stdout.splitlines()[-1])
+    ways = {way.__name__: way for way in (*KILLED, *SIGNALS)}
+    ends = {name: call(way, here / name, log=here / f"{name}.txt") for name, way in ways.items()}
     return Broken(here, ends, {name: files_of(here / name) for name in ends})
 
 
 @needs_fork
-@pytest.mark.parametrize(("moment", "epoch"), KILLED.items())
+@pytest.mark.parametrize(("moment", "epoch"), [(way.__name__, epoch) for way, epoch in KILLED.items()])
 def test_kill_costs_at_most_an_epoch(broken: Broken, whole: Path, moment: str, epoch: int | None) -> None:
     folder = broken.here / moment
     assert broken.ends[moment] == -signal.SIGKILL
@@ -233,7 +73,7 @@ def test_a_killed_save_leaves_its_part_under_another_name(broken: Broken, moment
 
 
 @needs_fork
-@pytest.mark.parametrize(("name", "code"), [("ctrl_c", 130), ("terminated", 143)])
+@pytest.mark.parametrize(("name", "code"), [(way.__name__, code) for way, code in SIGNALS.items()])
 def test_signals_stop_a_run_that_can_be_continued(broken: Broken, whole: Path, name: str, code: int) -> None:
     folder = broken.here / name
     assert broken.ends[name] == code

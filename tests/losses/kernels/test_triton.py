@@ -34,7 +34,12 @@ def test_the_numeric_tests_of_the_losses_interpreted():
 
 
 POINTERS = ("weight", "offset", "margin", "shares")
-TARGETS = [("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("hip", "gfx942", 64)]
+TARGETS = [
+    pytest.param(("cuda", 80, 32), marks=pytest.mark.slow),
+    ("cuda", 90, 32),
+    pytest.param(("cuda", 100, 32), marks=pytest.mark.slow),
+    ("hip", "gfx942", 64),
+]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target[0]}-{target[1]}")
