@@ -29,7 +29,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
-from evenhand.data.reading import RowReader, read_ahead
+from evenhand.data.reading import RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
@@ -91,7 +91,7 @@ def extract_features(
     """
     root = cache_root() / "features" if cache is None else Path(cache)
     bad: dict[int, str] = {}
-    rows = _rows_by_content(pixels, bad)
+    rows = _rows_by_content(pixels, bad, progress=progress)
     views = (False, True) if mirrored else (False,)
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
@@ -221,11 +221,15 @@ def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
     return FeatureStore(root / key, key, backbone.num_features)
 
 
-def _rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str]) -> dict[bytes, list[int]]:
+def _rows_by_content(
+    pixels: FilePixels | ArrayPixels, bad: dict[int, str], *, progress: bool
+) -> dict[bytes, list[int]]:
     """Return the rows of each image by the digest of its content; the same picture twice is one image."""
     rows: dict[bytes, list[int]] = {}
-    for batch in read_ahead(range(len(pixels)), lambda row: _content_digest(pixels, row), 256):
-        for row, digest in batch:
+    # In parts: every run does this, and to hand out each file alone would cost more than to read it.
+    threads = Threads(processors(), progress)
+    for part in threads.map(lambda part: _content_digests(pixels, part), np.arange(len(pixels)), "Looking at images"):
+        for row, digest in part:
             if isinstance(digest, BadImage):
                 bad[row] = digest.reason
             else:
@@ -233,9 +237,15 @@ def _rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str]) -> d
     return rows
 
 
-def _content_digest(pixels: FilePixels | ArrayPixels, row: int) -> bytes:
-    content = _read_file(pixels, row) if isinstance(pixels, FilePixels) else pixels.images[row].tobytes()
-    return _digest(content, pixels, row)
+def _content_digests(pixels: FilePixels | ArrayPixels, rows: NDArray[np.int64]) -> list[tuple[int, bytes | BadImage]]:
+    digests: list[tuple[int, bytes | BadImage]] = []
+    for row in rows.tolist():
+        try:
+            content = _read_file(pixels, row) if isinstance(pixels, FilePixels) else pixels.images[row].tobytes()
+            digests.append((row, _digest(content, pixels, row)))
+        except BadImage as error:  # noqa: PERF203 - beside reading a file, a `try` costs nothing
+            digests.append((row, error))
+    return digests
 
 
 def _digest(content: bytes, pixels: FilePixels | ArrayPixels, row: int) -> bytes:
@@ -253,7 +263,8 @@ def _read_file(pixels: FilePixels, row: int) -> bytes:
     path = os.path.join(pixels.root, pixels.paths[row])
     try:
         require_file(path)
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:  # read whole: a buffer would only cost
+            return file.read()
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
         raise BadImage(f"Cannot read the image {path}: {reason}.", reason) from error
