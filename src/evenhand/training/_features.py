@@ -1,6 +1,7 @@
 """Features of every image by a frozen network: computed once, kept on disk, continued after an interruption."""
 
 import hashlib
+import logging
 import os
 import sys
 import time
@@ -29,7 +30,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
-from evenhand.data.reading import RowReader, Threads, processors, read_ahead
+from evenhand.data.reading import EVERY, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
@@ -39,6 +40,8 @@ BATCH_SIZE = 6
 BATCH_SIZE_CUDA = 64
 SAVE_EVERY = 10.0
 """Seconds of work that an interruption may cost."""
+
+_logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ def extract_features(
         mirrored: also compute the features of every image as a mirror shows it.
         skip_bad: leave unreadable images out and list them in `bad` instead of refusing.
         cache: folder for features; None: in the user's cache folder.
-        progress: show a progress bar, if stderr is a terminal.
+        progress: show a progress bar on stderr; where that is no terminal, a line from time to time.
         device: where to compute.
 
     Raises:
@@ -207,12 +210,32 @@ class _Speed(ProgressColumn):
 
 @contextmanager
 def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """Show how far the work is, how fast it goes and how long it takes, if someone looks at stderr."""
-    hidden = not (show and sys.stderr.isatty())
+    """Show how far the work is, how fast it goes and how long it takes: as a bar, or in lines without a terminal."""
+    title = "Computing features" + " of mirror images" * mirror
+    if show and not sys.stderr.isatty():
+        yield _Lines(title, total)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("Computing features" + " of mirror images" * mirror, total=total)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
+        task = bar.add_task(title, total=total)
         yield lambda number: bar.advance(task, number)
+
+
+class _Lines:
+    """Says how far the work is from time to time."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total, self.done = title, total, 0
+        self.began = self.said = time.monotonic()
+
+    def __call__(self, number: int) -> None:
+        self.done += number
+        now = time.monotonic()
+        if now - self.said > EVERY:
+            self.said, speed = now, self.done / (now - self.began)
+            left = (self.total - self.done) / speed
+            how_far = f"{self.done:,} of {self.total:,}, {speed:,.0f} images/s, {left:,.0f} s left"
+            _logger.info("%s: %s", self.title, how_far)
 
 
 def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
