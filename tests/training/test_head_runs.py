@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -200,6 +202,21 @@ def test_a_kept_body_that_is_damaged_is_not_used(whole, tmp_path, monkeypatch, c
     assert "damaged" in caplog.text
 
 
+def test_a_body_that_cannot_be_kept_is_told_in_a_sentence(tmp_path, caplog):
+    backbone = load_backbone("lite0")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # any longer file fails, as on a full disk
+    try:
+        assert backbones.keep_backbone(backbone, tmp_path) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (record,) = caplog.records
+    assert re.fullmatch(
+        r"The weights of lite0 are not kept by evenhand\. Cannot write \S+: File too large; .*\.", record.message
+    )
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_missing_weights_are_told_before_any_picture_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     url = (tmp_path / "nowhere" / "resnet18-f37072fd.pth").as_uri()
@@ -299,6 +316,9 @@ def test_weights_of_another_network_or_other_classes_are_refused(whole, photos, 
     config = config_of(tmp_path / "photos", f"start.weights={whole.path}")
     with pytest.raises(EvenhandError, match=r"knows other classes .*'red'\) than these data .*'purple'\); set"):
         train_run(config, tmp_path / "run")
+    (tmp_path / "junk.pth").write_bytes(b"junk" * 1000)
+    with pytest.raises(EvenhandError, match=r"junk\.pth: it is damaged, or holds something else than weights; get"):
+        train_run(config_of(photos, f"start.weights={tmp_path / 'junk.pth'}", "start.load=body"), tmp_path / "run")
     torch.save(get_model("squeezenet1_1").state_dict(), tmp_path / "squeezenet.pth")
     settings = (f"start.weights={tmp_path / 'squeezenet.pth'}", "start.load=body")
     config = config_of(photos, *settings, model__name="squeezenet")
