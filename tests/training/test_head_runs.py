@@ -25,7 +25,7 @@ from evenhand.models.weights import describe_file
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.folder import Run
 from evenhand.training import _backbones as backbones
-from evenhand.training.evaluation import evaluate_run
+from evenhand.training.evaluation import evaluate_on, evaluate_run
 from evenhand.training.export import export_onnx
 from evenhand.training.inference import load
 from evenhand.training.run import resume_run, train_run
@@ -83,11 +83,21 @@ def test_loaded_it_sees_pictures_as_it_saw_features(whole, photos):
     assert_allclose(model.predict(pixels), found[:4], atol=1e-5)
 
 
-def test_judged_again_it_is_what_it_was(whole):
-    before = whole.predictions
-    after = evaluate_run(whole.path).predictions
-    assert_allclose(after.logits, before.logits, atol=0.02)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_judged_again_it_is_what_it_was(whole, photos, precision, tmp_path):
+    run = whole
+    if precision != "float32":
+        run = train_run(config_of(photos, f"compute.precision={precision}"), tmp_path / "run")
+    before = run.predictions
+    after = evaluate_run(run.path).predictions
+    assert np.array_equal(after.logits, before.logits)
     assert (after.ids == before.ids).all()
+    write(tmp_path / "new", {"red/1.png": (photos / "red" / "1.png").read_bytes(), "red/2.png": b"damaged"})
+    with pytest.raises(EvenhandError, match=r"Cannot read the image red/2\.png: it is no image.*; --skip-bad leaves"):
+        evaluate_on(run.path, tmp_path / "new")
+    judged = evaluate_on(run.path, tmp_path / "new", skip_bad=True)
+    assert judged.predictions.ids.tolist() == ["red/1.png"]
+    assert "red/2.png" in judged.summary["notes"][-1]
 
 
 def test_resumed_it_is_what_it_would_have_been(photos, whole, tmp_path):
