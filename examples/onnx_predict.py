@@ -26,12 +26,17 @@ FILTERS = {
 
 def prepare(path: Path | str, told: dict[str, Any]) -> NDArray[np.float32]:
     """Return a picture as the network takes it: resized, cut from the centre, normalised, (C, S, S)."""
-    picture = ImageOps.exif_transpose(Image.open(path)).convert("RGB" if told["channels"] == 3 else "L")
+    picture = upright(path).convert("RGB" if told["channels"] == 3 else "L")
     size, crop = told["image_size"], told["crop_size"]
     width, height = picture.size
     if told["resize_rule"] == "stretch":
         width, height = size, size
     else:
+        # Of a very long picture the middle is taken before it is resized: the rest would be cut off anyway.
+        longest = told["max_aspect"] * min(width, height)
+        left, top = max(0, width - longest) // 2, max(0, height - longest) // 2
+        width, height = min(width, longest), min(height, longest)
+        picture = picture.crop((left, top, left + width, top + height))
         shorter = min(width, height)
         width, height = width * size // shorter, height * size // shorter
     picture = picture.resize((width, height), FILTERS[told["interpolation"]])
@@ -39,6 +44,17 @@ def prepare(path: Path | str, told: dict[str, Any]) -> NDArray[np.float32]:
     pixels = np.asarray(picture.crop((left, top, left + crop, top + crop)), np.float32).reshape(crop, crop, -1)
     normalised = (pixels / 255 - np.array(told["mean"], np.float32)) / np.array(told["std"], np.float32)
     return normalised.transpose(2, 0, 1)
+
+
+def upright(path: Path | str) -> Image.Image:
+    """Open a picture as evenhand does: turned as its EXIF data say, 16 bits scaled to 8, on white where transparent."""
+    picture = ImageOps.exif_transpose(Image.open(path))
+    if picture.mode == "I" or picture.mode.startswith("I;16"):
+        return Image.fromarray(np.rint(np.asarray(picture) * (255 / 65535)).astype(np.uint8))
+    if picture.has_transparency_data:
+        white = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(white, picture.convert("RGBA"))
+    return picture
 
 
 def load(path: Path | str) -> tuple[onnxruntime.InferenceSession, dict[str, Any]]:

@@ -147,9 +147,9 @@ def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], mo
     assert again == first  # a finished run is only shown
 
 
-def signalled(number: int, folder: Path) -> None:
+def signalled(number: int, folder: Path, recipe: str = "small") -> None:
     """A run that only waits for a signal."""
-    with watching(make_config(), folder, quiet=True, as_json=False):
+    with watching(make_config(recipe), folder, quiet=True, as_json=False):
         os.kill(os.getpid(), number)
         time.sleep(10)
 
@@ -162,6 +162,9 @@ def test_signal_before_training_began(capsys: pytest.CaptureFixture[str], number
     assert ended.value.code == code
     assert capsys.readouterr().err == "evenhand: stopped before training began; nothing is kept\n"
     assert {each: signal.getsignal(each) for each in before} == before
+    with pytest.raises(SystemExit):
+        signalled(number, Path("a run"), "photos")
+    assert "before training began; features computed so far are kept" in capsys.readouterr().err
 
 
 def test_resume_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,6 +66,9 @@ def test_what_is_asked_for_is_done(photos):
     assert (scratch.model.pretrained, scratch.start.train) == (False, "all")
     assert "resnet8 from scratch" in told
     assert "two views" in choose_recipe(photos, flip=True).told
+    told = make_run_config(data__source=str(photos), start__weights="mine.pth", start__load="body")[1]
+    assert "the last layer of lite0 on features by the weights of mine.pth, one view" in told
+    assert "all of lite0 from the weights of a/run (" in choose_recipe(photos, train="all", weights="a/run").told
     head = make_run_config(data__source="digits", model__name="resnet18", start__train="head")[0]
     assert (head.model.pretrained, head.epochs) == (True, 30)
     tuned = make_run_config(data__source="digits", model__name="resnet18", model__pretrained=True, start__train="all")[

@@ -2,14 +2,17 @@
 
 import logging
 import os
+import re
 import resource
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from torchvision import transforms
@@ -274,6 +277,37 @@ def test_of_two_at_once_one_computes_and_the_other_waits(pixels, cache):
         thread.join()
     assert sum(backbone.seen for backbone in backbones) == 20
     assert_array_equal(results[0], results[1])
+
+
+def test_who_waits_for_another_process_says_so(pixels, cache, caplog):
+    extract_features(pixels, Counting(), cache=cache)
+    (part,) = cache.rglob("*.npz")
+    hidden = part.rename(cache / "hidden")
+    waiting = threading.Thread(target=extract_features, args=(pixels, Counting(most=0)), kwargs={"cache": cache})
+    with caplog.at_level(logging.INFO, "evenhand"), FileLock(part.parent / "lock"):
+        waiting.start()
+        deadline = time.monotonic() + 60
+        while "waiting for it" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        hidden.rename(part)  # as if the other process had computed it
+    waiting.join()
+    assert "Another process is computing these features; waiting for it." in caplog.text
+    assert list(cache.rglob("*.npz")) == [part]
+
+
+def test_without_a_terminal_lines_say_how_far_it_is(pixels, cache, caplog, monkeypatch):
+    monkeypatch.setattr(room, "EVERY", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
+    with caplog.at_level(logging.INFO, "evenhand"):
+        extract_features(pixels, Counting(), cache=cache)
+    lines = [record.message for record in caplog.records if record.message.startswith("Computing features")]
+    assert re.fullmatch(r"Computing features: 6 of 20, [\d,]+ images/s, [\d,]+ s left", lines[0])
+    assert lines[-1].startswith("Computing features: 20 of 20, ")
+    assert lines[-1].endswith(" images/s, 0 s left")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "evenhand"):
+        extract_features(pixels, Counting(), cache=cache.parent / "quiet", progress=False)
+    assert not caplog.records
 
 
 def test_grey_pictures_are_shown_three_times_over(tmp_path, cache):

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from evenhand.data.audit import Audit
 
-BAR = 16
+BAR, NARROW_BAR = 16, 6
+NARROW = 100
+"""Columns of a terminal below which names of classes need the room of the bars."""
 
 
 def inspect(
@@ -79,7 +81,7 @@ def show(result: "Audit") -> None:
         f"{sum(row.test for row in result.classes):,} test images, imbalance ratio {result.imbalance_ratio:.3g}"
     )
     console.print(cell(heading, "bold"), soft_wrap=True)
-    console.print(_class_table(result))
+    console.print(_class_table(result, NARROW_BAR if console.width < NARROW else BAR))
     console.print()
     console.print(cell(_pixels(result)), soft_wrap=True)
     for title, lines, style in (
@@ -100,7 +102,7 @@ def show(result: "Audit") -> None:
         console.print(cell(GUIDE), soft_wrap=True)
 
 
-def _class_table(result: "Audit") -> "RenderableType":
+def _class_table(result: "Audit", bar: int) -> "RenderableType":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -118,7 +120,7 @@ def _class_table(result: "Audit") -> "RenderableType":
             cell(row.name),
             f"{row.train:,}",
             f"{row.share:.1%}",
-            cell(_bar(row.train / most), COLOURS[row.group]),
+            cell(_bar(row.train / most, bar), COLOURS[row.group]),
             f"{row.effective_number:.0f}",
             *([f"{row.groups:,}"] if grouped else []),
             f"{row.val:,}",
@@ -130,9 +132,9 @@ def _class_table(result: "Audit") -> "RenderableType":
     return table
 
 
-def _bar(share: float) -> str:
+def _bar(share: float, width: int) -> str:
     """Return a bar of eighths of a character; what is there at all shows at least one eighth."""
-    eighths = max(round(share * BAR * 8), 1 if share > 0 else 0)
+    eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 

@@ -96,12 +96,12 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
     except KeyboardInterrupt:
         if is_first_process():
             run = Run(folder)
-            then = (
-                f"stopped; continue with {run.resume_command}"
-                if run.begun
-                else "stopped before training began; nothing is kept"
-            )
-            remark(then)
+            if run.begun:
+                remark(f"stopped; continue with {run.resume_command}")
+            elif config.start.train == "head":
+                remark("stopped before training began; features computed so far are kept for the same command again")
+            else:
+                remark("stopped before training began; nothing is kept")
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
         for number, handler in before.items():

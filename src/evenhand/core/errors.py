@@ -14,9 +14,15 @@ def reason(error: BaseException, most: int = 160) -> str:
         'bad magic'
         >>> reason(FileNotFoundError(2, "No such file or directory", "x"))
         'No such file or directory'
+        >>> from urllib.error import URLError
+        >>> reason(URLError(OSError(-2, "Name or service not known")))
+        'Name or service not known'
         >>> reason(MemoryError())
         'there is not enough memory'
     """
+    within = getattr(error, "reason", None)
+    if isinstance(within, BaseException):  # of a connection that failed
+        return reason(within, most)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, MemoryError):

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -118,7 +119,9 @@ def read_state(file: Path | None) -> dict[str, Tensor]:
         if not content or not all(isinstance(value, Tensor) for value in content.values()):
             raise ValueError("it holds no state dict")
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise EvenhandError(f"Cannot read the weights in {file}: {reason(error)}; get the file again.") from error
+        plain = isinstance(error, OSError | ValueError | SafetensorError)
+        why = reason(error) if plain else "it is damaged, or holds something else than weights"
+        raise EvenhandError(f"Cannot read the weights in {file}: {why}; get the file again.") from error
     return _plain_names({str(key).removeprefix("module."): value for key, value in content.items()})
 
 

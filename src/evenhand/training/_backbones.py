@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import save
 
 from evenhand.core.cache import cache_root
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import replacing
 from evenhand.models.backbone import Backbone, find_weights
 from evenhand.models.weights import Weights, describe_file, describe_tensors, read_state
@@ -35,9 +35,11 @@ def keep_backbone(backbone: Backbone, folder: Path | None = None) -> Path | None
             if weights.file is None:
                 temporary.write_bytes(save(backbone.body_state()))
             else:
-                shutil.copyfile(weights.file, temporary)
+                with weights.file.open("rb") as source, temporary.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)  # which tells a full disk from weights that cannot be read
     except (EvenhandError, OSError) as error:
-        _logger.warning("The weights of %s are not kept by evenhand. %s", backbone.name, error)
+        why = f"Cannot read {weights.file}: {reason(error)}." if isinstance(error, OSError) else error
+        _logger.warning("The weights of %s are not kept by evenhand. %s", backbone.name, why)
         return None
     return target
 

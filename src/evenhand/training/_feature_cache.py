@@ -6,17 +6,15 @@ is whole, so an interrupted extraction loses no more than the part it was at, an
 """
 
 import logging
-import os
 import uuid
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
@@ -81,13 +79,29 @@ class FeatureStore:
             return False
         return True
 
-    def lock(self) -> AbstractContextManager[Any]:
-        """Let one process compute at a time: the others wait, and then find what it has computed."""
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let one process compute at a time: the others say that they wait, and then find what it has computed."""
+        lock = self._acquire()
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _acquire(self) -> BaseFileLock | None:
+        """Return the lock, held; None: nothing can be written here, so nothing is shared."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / "lock")
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                _logger.info("Another process is computing these features; waiting for it.")
+                lock.acquire()
         except OSError:
-            return nullcontext()
-        return FileLock(self.folder / "lock") if os.access(self.folder, os.W_OK) else nullcontext()
+            return None
+        return lock
 
     def _read(self, path: Path, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
         try:

@@ -1,6 +1,7 @@
 """Features of every image by a frozen network: computed once, kept on disk, continued after an interruption."""
 
 import hashlib
+import logging
 import os
 import sys
 import time
@@ -29,7 +30,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
-from evenhand.data.reading import RowReader, read_ahead
+from evenhand.data.reading import EVERY, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
@@ -39,6 +40,8 @@ BATCH_SIZE = 6
 BATCH_SIZE_CUDA = 64
 SAVE_EVERY = 10.0
 """Seconds of work that an interruption may cost."""
+
+_logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ def extract_features(
         mirrored: also compute the features of every image as a mirror shows it.
         skip_bad: leave unreadable images out and list them in `bad` instead of refusing.
         cache: folder for features; None: in the user's cache folder.
-        progress: show a progress bar, if stderr is a terminal.
+        progress: show a progress bar on stderr; where that is no terminal, a line from time to time.
         device: where to compute.
 
     Raises:
@@ -91,7 +94,7 @@ def extract_features(
     """
     root = cache_root() / "features" if cache is None else Path(cache)
     bad: dict[int, str] = {}
-    rows = _rows_by_content(pixels, bad)
+    rows = _rows_by_content(pixels, bad, progress=progress)
     views = (False, True) if mirrored else (False,)
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
@@ -207,12 +210,32 @@ class _Speed(ProgressColumn):
 
 @contextmanager
 def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """Show how far the work is, how fast it goes and how long it takes, if someone looks at stderr."""
-    hidden = not (show and sys.stderr.isatty())
+    """Show how far the work is, how fast it goes and how long it takes: as a bar, or in lines without a terminal."""
+    title = "Computing features" + " of mirror images" * mirror
+    if show and not sys.stderr.isatty():
+        yield _Lines(title, total)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("Computing features" + " of mirror images" * mirror, total=total)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
+        task = bar.add_task(title, total=total)
         yield lambda number: bar.advance(task, number)
+
+
+class _Lines:
+    """Says how far the work is from time to time."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total, self.done = title, total, 0
+        self.began = self.said = time.monotonic()
+
+    def __call__(self, number: int) -> None:
+        self.done += number
+        now = time.monotonic()
+        if now - self.said > EVERY:
+            self.said, speed = now, self.done / (now - self.began)
+            left = (self.total - self.done) / speed
+            how_far = f"{self.done:,} of {self.total:,}, {speed:,.0f} images/s, {left:,.0f} s left"
+            _logger.info("%s: %s", self.title, how_far)
 
 
 def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
@@ -221,11 +244,15 @@ def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
     return FeatureStore(root / key, key, backbone.num_features)
 
 
-def _rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str]) -> dict[bytes, list[int]]:
+def _rows_by_content(
+    pixels: FilePixels | ArrayPixels, bad: dict[int, str], *, progress: bool
+) -> dict[bytes, list[int]]:
     """Return the rows of each image by the digest of its content; the same picture twice is one image."""
     rows: dict[bytes, list[int]] = {}
-    for batch in read_ahead(range(len(pixels)), lambda row: _content_digest(pixels, row), 256):
-        for row, digest in batch:
+    # In parts: every run does this, and to hand out each file alone would cost more than to read it.
+    threads = Threads(processors(), progress)
+    for part in threads.map(lambda part: _content_digests(pixels, part), np.arange(len(pixels)), "Looking at images"):
+        for row, digest in part:
             if isinstance(digest, BadImage):
                 bad[row] = digest.reason
             else:
@@ -233,9 +260,15 @@ def _rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str]) -> d
     return rows
 
 
-def _content_digest(pixels: FilePixels | ArrayPixels, row: int) -> bytes:
-    content = _read_file(pixels, row) if isinstance(pixels, FilePixels) else pixels.images[row].tobytes()
-    return _digest(content, pixels, row)
+def _content_digests(pixels: FilePixels | ArrayPixels, rows: NDArray[np.int64]) -> list[tuple[int, bytes | BadImage]]:
+    digests: list[tuple[int, bytes | BadImage]] = []
+    for row in rows.tolist():
+        try:
+            content = _read_file(pixels, row) if isinstance(pixels, FilePixels) else pixels.images[row].tobytes()
+            digests.append((row, _digest(content, pixels, row)))
+        except BadImage as error:  # noqa: PERF203 - beside reading a file, a `try` costs nothing
+            digests.append((row, error))
+    return digests
 
 
 def _digest(content: bytes, pixels: FilePixels | ArrayPixels, row: int) -> bytes:
@@ -253,7 +286,8 @@ def _read_file(pixels: FilePixels, row: int) -> bytes:
     path = os.path.join(pixels.root, pixels.paths[row])
     try:
         require_file(path)
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:  # read whole: a buffer would only cost
+            return file.read()
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
         raise BadImage(f"Cannot read the image {path}: {reason}.", reason) from error

@@ -44,6 +44,7 @@ def choose_recipe(
     model: str | None = None,
     flip: bool | None = None,
     train: str | None = None,
+    weights: Path | str | None = None,
     data_root: Path | str | None = None,
     allow_outside: bool | None = None,
 ) -> Choice:
@@ -54,6 +55,7 @@ def choose_recipe(
         model: a network that the user names; one without ImageNet weights is trained from scratch.
         flip: whether mirrored views are asked for.
         train: `head` or `all`, where that is asked for.
+        weights: a run or a file to start from instead of the official weights.
         data_root: where data sets lie.
         allow_outside: follow links to elsewhere.
 
@@ -80,10 +82,13 @@ def choose_recipe(
             "recognises far less"
         )
     views = "two views" if flip else "one view"
-    what = f"the last layer of {name} on its ImageNet features, {views}"
+    features, start = "its ImageNet features", "its ImageNet weights"
+    if weights is not None:
+        features, start = f"features by the weights of {weights}", f"the weights of {weights}"
+    what = f"the last layer of {name} on {features}, {views}"
     otherwise = "--train all for the whole network, --recipe small for one from scratch"
     if train == "all":
-        what, otherwise = f"all of {name} from its ImageNet weights", "--train head for its last layer only"
+        what, otherwise = f"all of {name} from {start}", "--train head for its last layer only"
     return Choice("photos", {"model__name": name}, f"{seen}: {what} ({otherwise})")
 
 
@@ -164,6 +169,7 @@ def make_run_config(
             model=given.get("model__name"),
             flip=given.get("augmentation__flip"),
             train=given.get("start__train"),
+            weights=given.get("start__weights"),
             data_root=given.get("data__root"),
             allow_outside=given.get("data__allow_outside"),
         )

@@ -1,6 +1,6 @@
 """Judging a finished run again: on its own test set, or on images of another source."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,20 +9,26 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.data.decode import with_channels
+from evenhand.data.decode import BadImage, with_channels
 from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
-from evenhand.data.table import FilePixels, SampleTable
+from evenhand.data.table import ArrayPixels, FilePixels, SampleTable
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
 from evenhand.metrics.summary import summarise
+from evenhand.models.backbone import Backbone
+from evenhand.models.classifier import Classifier
+from evenhand.models.heads import last_layer
+from evenhand.models.weights import Weights
 from evenhand.runs.config import Config
 from evenhand.runs.content import Summary, precision_name
 from evenhand.runs.folder import Run, read_leniently
 from evenhand.training._adjusting import Adjusted, beside, selected_with
+from evenhand.training._features import extract_features
 from evenhand.training._selection import selection
 from evenhand.training.inference import TrainedModel, load, selected_weights
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
@@ -189,9 +195,12 @@ def predict_rows(
         pixels = replace(pixels, stretch=model.card.stretch)
     reader = RowReader(pixels, model.card.image_size, model.card.channels, model.card.interpolation)
     found, kept, bad = [], [], []
-    batches = model.forward(
-        rows.tolist(), lambda row: with_channels(reader(row), model.card.channels), BATCH_SIZE, _autocast(config)
-    )
+    if model.card.backbone is not None and isinstance(model.network, Classifier):
+        batches = _by_features(model, model.network, pixels, rows, _autocast(config))
+    else:
+        batches = model.forward(
+            rows.tolist(), lambda row: with_channels(reader(row), model.card.channels), BATCH_SIZE, _autocast(config)
+        )
     for part, logits, unread in batches:
         if unread and not skip_bad:
             first = str(next(iter(unread.values()))).rstrip(".")
@@ -205,6 +214,34 @@ def predict_rows(
     targets = np.array([number[table.class_names[k]] for k in table.labels[kept]], np.int64)
     groups = None if table.groups is None else table.groups[kept]
     return Predictions(np.concatenate(found), targets, table.ids[kept], names, counts, groups), bad
+
+
+def _by_features(
+    model: TrainedModel,
+    network: Classifier,
+    pixels: FilePixels | ArrayPixels,
+    rows: NDArray[np.int64],
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> Iterator[tuple[list[int], Tensor, dict[int, BadImage]]]:
+    """Yield what `TrainedModel.forward` does, as the run computed it: features in full precision, once, then the head.
+
+    In the precision of the head alone, a frozen body would give other features than those that were trained on.
+    """
+    assert model.card.backbone is not None
+    backbone = Backbone(network, model.card.transform(), Weights(None, **model.card.backbone))
+    found = extract_features(pixels.take(rows), backbone, skip_bad=True, device=model.device)
+    head = network.get_submodule(last_layer(network))
+    for start in range(0, len(rows), BATCH_SIZE):
+        part = rows[start : start + BATCH_SIZE].tolist()
+        unread = {
+            place: BadImage(f"Cannot read the image {pixels.paths[row]}: {found.bad[start + place]}.")
+            for place, row in enumerate(part)
+            if start + place in found.bad and isinstance(pixels, FilePixels)
+        }
+        read = [start + place for place in range(len(part)) if place not in unread]
+        features = torch.from_numpy(found.values[read, 0]).to(model.device).float()
+        with torch.inference_mode(), autocast():
+            yield part, head(features).float().cpu(), unread
 
 
 def _autocast(config: Config) -> Callable[[], AbstractContextManager[Any]]:

@@ -19,7 +19,7 @@ from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
 from evenhand.core.files import replacing
 from evenhand.core.seeds import stream
-from evenhand.data.decode import with_channels
+from evenhand.data.decode import MAX_ASPECT, with_channels
 from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
@@ -56,7 +56,8 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     deviation of each channel. It returns `logits`, float32 (N, K). What is needed to make such images and to read the
     answer stands in the file's metadata as JSON: `class_names`, `channels`, `image_size` and the `resize_rule`
     (`shorter`: the shorter side is brought to this length and the other in proportion, rounded down; `stretch`: both
-    are, which `stretch` says too), the `interpolation` (antialiased), `crop_size` (S) and `crop` (`center`, odd rests
+    are, which `stretch` says too), `max_aspect` (where the shorter side counts, a picture longer than so many times it
+    is first cut to its middle), the `interpolation` (antialiased), `crop_size` (S) and `crop` (`center`, odd rests
     rounded down), `mean` and `std`. A frozen body and the last layer that was trained on it are one graph.
 
     Args:
@@ -146,6 +147,7 @@ def _metadata(model: TrainedModel) -> dict[str, str]:
         "image_size": card.image_size,
         "resize_rule": "stretch" if card.stretch else "shorter",
         "stretch": card.stretch,
+        "max_aspect": MAX_ASPECT,
         "interpolation": card.interpolation,
         "crop": "center",
         "crop_size": card.preprocessing.crop_size,

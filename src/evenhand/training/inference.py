@@ -261,7 +261,9 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
     if folder.is_file():
         return folder
     if not folder.is_dir():
-        raise EvenhandError(f"There is no run {folder}; give the folder that evenhand train made.")
+        raise EvenhandError(
+            f"There is no run and no file of weights {folder}; give the folder that evenhand train made."
+        )
     return Run(folder).weights
 
 

@@ -41,7 +41,7 @@ from evenhand.training.start import pin_start
 from evenhand.training.trainer import Callback, Trainer, bare
 
 MOST_FEATURES = 10_000
-MOST_ERRORS, RIGHT_ONES, LARGEST_THUMBNAIL = 200, 5, 96
+MOST_ERRORS, MOST_RIGHT, RIGHT_ONES, LARGEST_THUMBNAIL = 200, 200, 5, 96
 PACKAGES = ("evenhand", "torch", "torchvision", "lightning-fabric", "numpy", "pillow")
 
 
@@ -354,9 +354,9 @@ def _thumbnails(prepared: Prepared, predictions: Predictions) -> Thumbnails:
     confidence = np.exp(predictions.log_probabilities().max(1))
     wrong = np.flatnonzero(predicted != predictions.targets)
     shown = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST_ERRORS]
+    each = max(1, min(RIGHT_ONES, MOST_RIGHT // predictions.num_classes))
     right = [
-        np.flatnonzero((predicted == k) & (predictions.targets == k))[:RIGHT_ONES]
-        for k in range(predictions.num_classes)
+        np.flatnonzero((predicted == k) & (predictions.targets == k))[:each] for k in range(predictions.num_classes)
     ]
     shown = np.concatenate([shown, *right])
     pictures: list[NDArray[np.uint8]] = []

@@ -9,7 +9,11 @@ PATIENCE = 100.0
 with open(os.devnull, "wb") as _nowhere:
     faulthandler.dump_traceback_later(PATIENCE, exit=True, file=_nowhere)
     try:
+        from PIL import Image
+
         import evenhand.experiments.grid.local  # noqa: F401
+
+        Image.init()  # imports all formats, which each process would do for itself
     except BaseException:
         os._exit(1)  # without a word: the grid tells it
     faulthandler.cancel_dump_traceback_later()
