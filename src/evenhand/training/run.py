@@ -95,7 +95,7 @@ def begin_run(config: Config, folder: Path, *, command: str = "", callback: Call
     prepared = prepare(config, progress=fabric.is_global_zero)
     trainer = Trainer(config, run, prepared, fabric)
     if fabric.is_global_zero:
-        run.write_config(config, command)
+        run.write_config(config, command, trainer.resolved())
     return _finish(run, trainer, 0, callback or Callback())
 
 
