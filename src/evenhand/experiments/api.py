@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import read_json
+from evenhand.core.files import check_folder, read_json
 from evenhand.core.text import slug
 from evenhand.data.batches import what_mirrors_do
 from evenhand.data.sources import load_source
@@ -133,6 +133,8 @@ def plan_comparison(
     for name, value in (("--seeds", seeds), ("--most-seeds", most_seeds)):
         if value is not None and value < 1:
             raise EvenhandError(f"A comparison needs at least 1 seed, got {name} {value}.")
+    if out is not None:
+        check_folder(out)
     if not 0 <= margin < 1:
         raise EvenhandError(f"A margin is a share from 0 to 1, such as 0.01 for one point, got {margin:g}.")
     named = [canonical_objective(spec) for spec in objectives]

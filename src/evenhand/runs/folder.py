@@ -198,8 +198,9 @@ class Run:
         return rows
 
     def write_history(self, rows: Sequence[EpochRow]) -> None:
-        """Write all epochs anew, with every digit."""
-        write_csv(self.path / names.HISTORY, rows)
+        """Write all epochs anew, with every digit: the columns that all of them have."""
+        shared = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
+        write_csv(self.path / names.HISTORY, [{name: row[name] for name in shared} for row in rows])
         self._forget("history")
 
     # What it learnt

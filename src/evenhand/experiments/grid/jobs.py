@@ -1,6 +1,5 @@
 """A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its content."""
 
-import json
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.extras import how_to_install
-from evenhand.core.files import write_json
+from evenhand.core.files import read_json, write_json
 from evenhand.core.locks import LOCK, is_locked
 from evenhand.core.spec import parse
 from evenhand.data.benchmarks import BENCHMARKS
@@ -98,10 +97,10 @@ def write_failure(failure: Failure, trace: str = "") -> None:
 def read_failure(job: Job) -> Failure | None:
     """Return why the last attempt at a run failed, or None."""
     try:
-        return Failure(job, str(json.loads(job.failure.read_text("utf-8"))["reason"]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError):
+        if not job.failure.exists():
+            return None
+        return Failure(job, str(read_json(job.failure)["reason"]))
+    except (EvenhandError, OSError, LookupError):
         return Failure(job, f"It failed, but {job.failure} cannot be read.")
 
 
