@@ -136,10 +136,10 @@ class Adjustment(_Content):
     layer are evened out."""
     chosen: str
     """Who chose it: `given`, or `validation`."""
-    tau: float | None = None
+    tau: float | None = Field(None, ge=-1000, le=1000)
     prior: str | None = None
     """The shares it was changed to: `train`, `balanced` or a file."""
-    added_to_logits: tuple[float, ...] | None = None
+    added_to_logits: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] | None = None
     """One for each class."""
 
 
