@@ -29,7 +29,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
-from evenhand.data.reading import RowReader, read_ahead
+from evenhand.data.reading import Lines, RowReader, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
@@ -73,7 +73,7 @@ def extract_features(
         mirrored: also compute the features of every image as a mirror shows it.
         skip_bad: leave unreadable images out and list them in `bad` instead of refusing.
         cache: folder for features; None: in the user's cache folder.
-        progress: show a progress bar, if stderr is a terminal.
+        progress: show a progress bar, or lines where stderr is no terminal.
         device: where to compute.
 
     Raises:
@@ -91,7 +91,7 @@ def extract_features(
     """
     root = cache_root() / "features" if cache is None else Path(cache)
     bad: dict[int, str] = {}
-    rows = _rows_by_content(pixels, bad)
+    rows = _rows_by_content(pixels, bad, Lines("Reading images", len(pixels), show=progress))
     views = (False, True) if mirrored else (False,)
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
@@ -207,12 +207,18 @@ class _Speed(ProgressColumn):
 
 @contextmanager
 def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """Show how far the work is, how fast it goes and how long it takes, if someone looks at stderr."""
+    """Show how far the work is, how fast it goes and how long it takes; in a pipe, a line now and then."""
     hidden = not (show and sys.stderr.isatty())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("Computing features" + " of mirror images" * mirror, total=total)
-        yield lambda number: bar.advance(task, number)
+        title = "Computing features" + " of mirror images" * mirror
+        task, lines = bar.add_task(title, total=total), Lines(title, total, show=show)
+
+        def advance(number: int) -> None:
+            bar.advance(task, number)
+            lines.advance(number)
+
+        yield advance
 
 
 def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
@@ -221,10 +227,11 @@ def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
     return FeatureStore(root / key, key, backbone.num_features)
 
 
-def _rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str]) -> dict[bytes, list[int]]:
+def _rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str], lines: Lines) -> dict[bytes, list[int]]:
     """Return the rows of each image by the digest of its content; the same picture twice is one image."""
     rows: dict[bytes, list[int]] = {}
     for batch in read_ahead(range(len(pixels)), lambda row: _content_digest(pixels, row), 256):
+        lines.advance(len(batch))
         for row, digest in batch:
             if isinstance(digest, BadImage):
                 bad[row] = digest.reason
