@@ -277,6 +277,12 @@ def test_what_was_left_open_is_said_and_kept(
     assert kept == {
         "image_size": 64, "crop_size": 64, "channels": 3, "flip": True, "padding": 4, "precision": "float32",
     }  # fmt: skip
+    top = (tmp_path / "run" / "config.yaml").read_text().splitlines()[:2]
+    assert top[0].startswith("# evenhand train ")
+    assert top[1] == "# resolved: image_size 64, crop_size 64, channels 3, flip true, padding 4, precision float32"
+    run = Run(tmp_path / "run")
+    assert (run.config.data.image_size, run.config.augmentation.flip) == (None, None)  # as it was asked for
+    assert run.command == top[0].removeprefix("# ")
 
 
 def test_a_first_line_comes_before_anything_slow() -> None:

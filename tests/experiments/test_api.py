@@ -34,7 +34,9 @@ def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
     [
         ({"objectives": ["ce"]}, "at least 2 objectives, got 'ce'"),
         ({"seeds": 0}, "at least 1 seed"),
-        ({"margin": -1}, "0 to 100 points"),
+        ({"margin": -1}, "a share from 0 to 1, such as 0.01 for one point, got -1"),
+        ({"margin": 1.0}, "a share from 0 to 1, such as 0.01 for one point, got 1"),
+        ({"margin": float("nan")}, "a share from 0 to 1, such as 0.01 for one point, got nan"),
         ({"baseline": "ldam"}, "The baseline 'ldam' is not among the objectives"),
         ({"engine": "slurm"}, "The engine is local or ray, got 'slurm'."),
         ({"engine": "ray", "jobs": 2}, "leave out --jobs 2"),

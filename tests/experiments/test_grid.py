@@ -1,5 +1,6 @@
 """A grid's runs: their names, what is refused, and how far they are."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_runs_of_several_devices_are_refused(tmp_path: Path) -> None:
 
 
 def test_timm_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenhand.experiments.grid.jobs.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(EvenhandError, match=r"need one more package: pip install 'timm"):
         make_grid(tmp_path, make_config(), objectives=["ce"], seeds=[0], models=["timm:resnet18"])
 

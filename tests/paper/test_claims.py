@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evenhand.core.errors import EvenhandError
 from evenhand.paper._claims import CLAIMS, CheckedClaim, check_claims, claims_json, claims_markdown, claims_rows
 from evenhand.paper._evidence import CLUSTERS, Finding, overall, separation
 from evenhand.paper._ordering import State, noise_words
@@ -237,6 +238,27 @@ def test_epochs_are_counted_to_an_error_that_both_reach(tmp_path: Path, late: st
     assert f"{7.75 if late == 'ERM' else -7.75:+.1f}" in found.findings[0].says
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"settings": 3}',
+        b'{"settings": [3]}',
+        b'{"settings": [{"ratios": {"cot": {"median": 2}}}]}',
+        b'{"settings": [{"ratios": {"cot": {"median": "x"}, "cot:forwards=1": {"median": 1}}}]}',
+        b'{"settings": [{"ratios": {"cot": {"median": 1}, "cot:forwards=1": {"median": 1}}}]}',
+        b"\xff",
+    ],
+)
+def test_a_damaged_speed_study_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "speed" / "table.json").write_bytes(content)
+    with pytest.raises(EvenhandError, match=r"^Cannot read .*; make it again with evenhand reproduce speed\.$"):
+        checked(tmp_path)
+
+
 def test_the_factor_is_read_from_the_speed_study(tmp_path: Path) -> None:
     def measured(one: float, two: float) -> str:
         setting = {"network": "resnet8", "batch_size": 128, "precision": "float32", "threads": 1, "rounds": 9}
@@ -294,7 +316,7 @@ def test_pages_and_claims_say_the_same_about_the_same_runs(tmp_path: Path) -> No
             finding = next(each for each in findings if f" {words}," in each.where)
             for pair in (each for each in (*ordering.pairs, *ordering.ties) if each.better == "CCE"):
                 [said] = [part for part in finding.says.split("; ") if f" over {pair.worse} (" in part]
-                assert said.startswith(f"{pair.measured.mean:+.2f}")
+                assert said.startswith(f"{100 * pair.measured.mean:+.2f}")
                 assert said.endswith(f"({noise_words(pair.holm_p)})")
             if finding.state == "no sign of it at this scale":
                 assert ordering.state == finding.state, "CCE is first in every published order here"

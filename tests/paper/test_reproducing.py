@@ -20,11 +20,12 @@ from evenhand.paper.studies import STUDIES, Panel, Study
 from evenhand.runs.folder import Run
 from tests.fabricated import finish
 
-PAPER = {"ERM": 87.0, "FL": 86.0, "COT": 88.0, "CCE": 89.0}
+PAPER = {"ERM": 0.87, "FL": 0.86, "COT": 0.88, "CCE": 0.89}
 
 
 def seeds(*values: float) -> dict[int, float]:
-    return dict(enumerate(values))
+    """Percent, as shares by seed."""
+    return {seed: value / 100 for seed, value in enumerate(values)}
 
 
 def test_an_order_holds_if_every_pair_stands_as_printed() -> None:
@@ -35,7 +36,7 @@ def test_an_order_holds_if_every_pair_stands_as_printed() -> None:
     assert ordering.published == ("CCE", "COT", "ERM", "FL")
     assert "not decided; 6 of 6 pairs agree" in ordering.sentence()
     sure = {
-        method: seeds(*(value + 0.01 * wobble for wobble in (0, 1, -1, 2, place)))
+        method: seeds(*(100 * value + 0.01 * wobble for wobble in (0, 1, -1, 2, place)))
         for place, (method, value) in enumerate(PAPER.items())
     }
     assert judge_ordering(PAPER, sure).state == "holds"
@@ -45,8 +46,8 @@ def test_an_order_holds_if_every_pair_stands_as_printed() -> None:
 
 def test_one_pair_the_other_way_round_beyond_noise_breaks_it() -> None:
     sure = {
-        method: seeds(*(value + 0.01 * wobble for wobble in (0, 1, -1, 2, place)))
-        for place, (method, value) in enumerate((PAPER | {"CCE": 80.0}).items())
+        method: seeds(*(100 * value + 0.01 * wobble for wobble in (0, 1, -1, 2, place)))
+        for place, (method, value) in enumerate((PAPER | {"CCE": 0.80}).items())
     }
     assert judge_ordering(PAPER, sure).state == "does not hold"
     assert judge_ordering(PAPER, sure, stand_in=True).state == "no sign of it at this scale"
@@ -60,9 +61,9 @@ def test_one_pair_the_other_way_round_beyond_noise_breaks_it() -> None:
 
 def test_columns_of_a_page_are_corrected_together() -> None:
     ours = {"ERM": seeds(80.0, 81.0, 79.5), "CCE": seeds(81.1, 82.0, 80.6)}
-    one = judge_ordering({"ERM": 1.0, "CCE": 2.0}, ours)
+    one = judge_ordering({"ERM": 0.1, "CCE": 0.2}, ours)
     assert one.pairs[0].clear
-    tied = judge_ordering({"ERM": 1.0, "CCE": 1.0}, ours)
+    tied = judge_ordering({"ERM": 0.1, "CCE": 0.1}, ours)
     assert not tied.pairs
     together = correct_together([one, *[tied] * 9])
     assert together[0].pairs[0].holm_p == pytest.approx(10 * one.pairs[0].holm_p)
@@ -78,7 +79,7 @@ def test_one_pair_the_other_way_round_is_named() -> None:
 
 def test_an_exact_tie_is_not_reversed_by_rounding() -> None:
     ours = {"CCE": seeds(10.0, 30.0, 20.0), "ERM": seeds(30.0, 20.0, 10.0 + 1e-14)}
-    [pair] = judge_ordering({"CCE": 2.0, "ERM": 1.0}, ours).pairs
+    [pair] = judge_ordering({"CCE": 0.2, "ERM": 0.1}, ours).pairs
     assert (pair.measured.mean, pair.agrees) == (0.0, True)
 
 
@@ -86,16 +87,16 @@ def test_without_spread_noise_is_not_said_to_be_measured() -> None:
     one = judge_ordering(PAPER, {"ERM": seeds(80.0), "CCE": seeds(79.0), "COT": seeds(81.0)}).sentence()
     assert "1 of 3 pairs agree, noise not measured; the other way round: COT 2.00 over CCE (noise not measured)" in one
     ours = {"CCE": seeds(80 + 1 / 3.5, 70 + 1 / 3.7), "ERM": seeds(80.0, 70.0)}
-    ordering = judge_ordering(PAPER, ours, resolution=100 / 370)
+    ordering = judge_ordering(PAPER, ours, resolution=1 / 370)
     assert ordering.sentence().endswith("not decided; 1 of 1 pairs agree, noise not measured.")
     assert judge_ordering(PAPER, ours).sentence().endswith("holds; 1 of 1 pairs agree, 1 of them beyond noise.")
-    assert sign_sentence(paired_difference([82.0], [80.0])).endswith("+2.0 points, 1 seed, noise not measured.")
-    assert sign_sentence(paired_difference([82.0, 79.0], [80.0, 80.0])).endswith("2 seeds, within noise.")
+    assert sign_sentence(paired_difference([0.82], [0.80])).endswith("+2.0 points, 1 seed, noise not measured.")
+    assert sign_sentence(paired_difference([0.82, 0.79], [0.80, 0.80])).endswith("2 seeds, within noise.")
 
 
 def test_ties_are_allowed_on_both_sides() -> None:
     tied = judge_ordering(
-        {"COT": 96.53, "CCE": 96.53, "ERM": 94.0}, {"COT": seeds(9), "CCE": seeds(5), "ERM": seeds(5)}
+        {"COT": 0.9653, "CCE": 0.9653, "ERM": 0.94}, {"COT": seeds(9), "CCE": seeds(5), "ERM": seeds(5)}
     )
     assert [(pair.better, pair.worse) for pair in tied.ties] == [("COT", "CCE")]
     assert {(pair.better, pair.worse) for pair in tied.pairs} == {("COT", "ERM"), ("CCE", "ERM")}
@@ -107,7 +108,7 @@ def test_noise_is_the_paired_t_test_after_holm() -> None:
         "CCE": seeds(81.1, 82.0, 80.6, 81.2),
         "COT": seeds(80.3, 80.8, 79.9, 80),
     }
-    ordering = judge_ordering({"ERM": 1.0, "COT": 2.0, "CCE": 3.0}, ours)
+    ordering = judge_ordering({"ERM": 0.1, "COT": 0.2, "CCE": 0.3}, ours)
     raw = {(p.better, p.worse): float(ttest_rel(list(ours[p.better].values()), list(ours[p.worse].values())).pvalue)
            for p in ordering.pairs}  # fmt: skip
     for pair in ordering.pairs:
@@ -120,15 +121,15 @@ def test_noise_is_the_paired_t_test_after_holm() -> None:
 
 
 def test_one_seed_can_be_ordered_but_is_never_beyond_noise() -> None:
-    ordering = judge_ordering(PAPER, {method: seeds(value) for method, value in PAPER.items()})
+    ordering = judge_ordering(PAPER, {method: {0: value} for method, value in PAPER.items()})
     assert ordering.state == "not decided"
     assert not any(pair.clear for pair in ordering.pairs)
 
 
 def test_only_common_seeds_are_paired_and_missing_methods_are_left_out() -> None:
-    ordering = judge_ordering(PAPER, {"ERM": {0: 80.0, 1: 90.0}, "CCE": {0: 81.0, 2: 50.0}, "COT": {}})
+    ordering = judge_ordering(PAPER, {"ERM": {0: 0.8, 1: 0.9}, "CCE": {0: 0.81, 2: 0.5}, "COT": {}})
     [pair] = ordering.pairs
-    assert (pair.measured.mean, pair.measured.n, pair.published) == (1.0, 1, 2.0)
+    assert (pair.measured.mean, pair.measured.n, pair.published) == (pytest.approx(0.01), 1, 0.02)
     assert judge_ordering(PAPER, {"ERM": seeds(1.0)}).state is None
 
 
@@ -340,7 +341,7 @@ def test_drives_are_split_anew_for_every_seed_and_stand_beside_the_largest_class
         for job in jobs:
             finish(job, 0.7, accuracy=0.4, recalls={"a": 0.9, "b": 0.5})
     column = read_reproduction(STUDIES["table-road"], options, tmp_path).columns[0]
-    assert column.cells[0].majority == {"balanced_accuracy": 50.0, "accuracy": 50.0}
+    assert column.cells[0].majority == {"balanced_accuracy": 0.5, "accuracy": 0.5}
     page = to_markdown(read_reproduction(STUDIES["table-road"], options, tmp_path))
     assert "| always the largest class |  |  | 50.00 |  | 50.00 |  |" in page
 

@@ -7,6 +7,7 @@ import yaml
 
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.config import RECIPES, Config, load_config, make_config, read_recipe, save_config
+from evenhand.runs.folder import Run
 
 
 def test_paper_recipe_is_the_papers() -> None:
@@ -87,6 +88,15 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_command_with_a_line_break_stays_a_comment(tmp_path: Path) -> None:
     save_config(make_config(), tmp_path / "config.yaml", "evenhand train 'a\nepochs: 1\r\nb'")
     assert load_config(tmp_path / "config.yaml") == make_config()
+
+
+@pytest.mark.parametrize("command", ["", "evenhand train digits"])
+def test_what_was_resolved_is_a_comment_and_no_command(tmp_path: Path, command: str) -> None:
+    run = Run(tmp_path)
+    run.write_config(make_config(), command, {"image_size": 64, "flip": True, "precision": "a\nb: c"})
+    assert "# resolved: image_size 64, flip true, precision a b: c" in run.config_text.splitlines()
+    assert run.config == make_config()
+    assert run.command == (command or f"evenhand train --config {tmp_path / 'config.yaml'}")
 
 
 def test_config_cannot_be_changed() -> None:

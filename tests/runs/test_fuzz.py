@@ -1,13 +1,18 @@
 """Whatever lies in a file of a run, its reader returns a value or says in one sentence what is wrong, and soon."""
 
+import hashlib
 import io
 import json
 import os
+import resource
 import shutil
 import tempfile
 import time
+import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +25,44 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison._looks import Look, looks_note, read_looks, settled
+from evenhand.experiments.comparison.verdict import Difference
+from evenhand.report._listing import Listing
+from evenhand.report._material import read_material
+from evenhand.runs.comparison import read_recommended
 from evenhand.runs.folder import Run, card_of
-from evenhand.training._checkpoint import load_classifier, load_state
+from evenhand.runs.names import CHECKED, CHECKSUMS
+from evenhand.training._checkpoint import Card, load_classifier, load_state
+from evenhand.training.inference import load
 from tests.runs.test_old import OLD
+from tests.training.runs import trainer_of
 
 REAL = {path.relative_to(OLD).as_posix(): path.read_bytes() for path in OLD.rglob("*") if path.is_file()}
 REAL["validation.npz"] = REAL["predictions.npz"]
 REAL["checksums.json"] = json.dumps({"predictions.npz": ["0" * 64]}).encode()
+REAL["adjustment.json"] = json.dumps(
+    {"kind": "post-hoc", "chosen": "validation", "tau": 0.8, "prior": None, "added_to_logits": [0.1] * 10}
+).encode()
+DIFFERENCE = Difference("cce", "ce", "balanced_accuracy", 3, 0.02, 0.01, 0.03, level=0.01, claimed=True, p=0.001)
+REAL["looks.json"] = json.dumps({"it": [Look(3, 0.01, 0.01, ("ce", "cce"), (DIFFERENCE,)).to_json()]}).encode()
+REAL["comparison.json"] = json.dumps(
+    {
+        "source": "digits",
+        "imbalance": "exp:20",
+        "model": "resnet8",
+        "baseline": "ce",
+        "objectives": ["cce"],
+        "seeds": [0],
+        "recommended": "cce",
+        "shot_rule": "by thirds",
+        "runs": [{"objective": "cce", "seed": 0, "folder": "."}],
+        "table": [{"objective": "cce", "balanced_accuracy": 0.6, "few": 0.2}],
+        "differences": [DIFFERENCE.to_json()],
+        "verdicts": ["Use cce."],
+        "method": "none",
+        "notes": [],
+    }
+).encode()
 
 READERS: dict[str, tuple[Callable[[Run], object], ...]] = {
     "config.yaml": (lambda run: run.config, lambda run: run.command, lambda run: run.history),
@@ -45,6 +81,13 @@ READERS: dict[str, tuple[Callable[[Run], object], ...]] = {
         lambda run: run.predictions,
     ),
     "state/state.pt": (lambda run: load_state(run.state, run.config),),
+    "adjustment.json": (lambda run: run.adjustment, lambda run: load(run)),
+    "looks.json": (lambda run: said_of(run),),
+    "comparison.json": (
+        lambda run: read_recommended(run),
+        lambda run: read_material([run.path / "comparison.json"]),
+        lambda run: (Listing(run.path).comparisons(), Listing(run.path).runs()),
+    ),
 }
 short = settings(
     deadline=None,
@@ -60,18 +103,35 @@ def holding(name: str, content: bytes) -> Iterator[Path]:
     """A copy of the real run in which one file holds this."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(shutil.copytree(OLD, Path(folder) / "run"))
+        (run / name).unlink(missing_ok=True)
         (run / name).write_bytes(content)
         yield run
 
 
 def assert_told(name: str, content: bytes) -> None:
+    """As it is, and with a checksum that says it is what was written."""
     with holding(name, content) as folder:
-        for read in READERS[name]:
-            began = time.process_time()
-            text = _told(read, Run(folder))
-            assert "\n" not in text
-            assert len(text) < 1000
-            assert time.process_time() - began < 5
+        for checked in (False, True) if name in CHECKED else (False,):
+            if checked:
+                (folder / CHECKSUMS).write_text(json.dumps({name: [hashlib.sha256(content).hexdigest()]}))
+            for read in READERS[name]:
+                began, before = time.process_time(), memory()
+                text = _told(read, Run(folder))
+                assert "\n" not in text
+                assert len(text) < 1000
+                assert time.process_time() - began < 5
+                assert memory() - before < 2**20 + len(content) // 2**10
+
+
+def memory() -> int:
+    """The most that this process has had, in kB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def said_of(run: Run) -> list[str]:
+    """What is said of the looks at a comparison, as comparing again does."""
+    looks = read_looks(run.path, "it")
+    return [each.sentence() for each in settled([DIFFERENCE], looks)] + ([looks_note(looks, [3, 5])] if looks else [])
 
 
 def _told(read: Callable[[Run], object], run: Run) -> str:
@@ -126,6 +186,9 @@ def test_random_edits_of_real_files(name: str, data: st.DataObject) -> None:
     assert_told(name, bytes(content))
 
 
+JSON = [name for name in READERS if name.endswith(".json")]
+
+
 def replaced(content: Any, data: st.DataObject) -> Any:
     """Put any value in some place of a structure."""
     if isinstance(content, dict) and content and data.draw(st.booleans()):
@@ -137,7 +200,7 @@ def replaced(content: Any, data: st.DataObject) -> Any:
     return data.draw(values)
 
 
-@pytest.mark.parametrize("name", ["environment.json", "splits.json", "summary.json", "checksums.json"])
+@pytest.mark.parametrize("name", JSON)
 @given(data=st.data())
 @short
 def test_json_with_any_value_in_any_place(name: str, data: st.DataObject) -> None:
@@ -207,3 +270,71 @@ def test_any_state(data: st.DataObject) -> None:
     file = io.BytesIO()
     torch.save(content, file)
     assert_told("state/state.pt", file.getvalue())
+
+
+@given(data=st.data())
+@short
+def test_any_card(data: st.DataObject) -> None:
+    size = int.from_bytes(REAL["weights/best.safetensors"][:8], "little")
+    head = json.loads(REAL["weights/best.safetensors"][8 : 8 + size])
+    card = json.loads(head["__metadata__"]["evenhand"])
+    card = {**card, "preprocessing": card.pop("view"), "head": "linear", "backbone": None, "interpolation": "bilinear"}
+    changed = replaced(card, data) if data.draw(st.booleans()) else {**card, data.draw(keys): data.draw(values)}
+    if data.draw(st.integers(0, 4)):
+        head["__metadata__"]["evenhand"] = _json(changed)
+    else:
+        head = replaced(head, data)
+    new = _json(head).encode("utf-8", "surrogatepass")
+    content = len(new).to_bytes(8, "little") + new + REAL["weights/best.safetensors"][8 + size :]
+    assert_told("weights/best.safetensors", content)
+
+
+keys = st.sampled_from([field.name for field in fields(Card)])
+
+
+def _json(content: object) -> str:
+    try:
+        return json.dumps(content)
+    except ValueError:  # a number of more digits than Python writes
+        return "{}"
+
+
+@given(data=st.data())
+@short
+def test_any_state_is_refused_or_continued(data: st.DataObject) -> None:
+    """What the reader lets through, the trainer can take up, or says that it cannot."""
+    state = torch.load(io.BytesIO(REAL["state/state.pt"]), weights_only=True)
+    where = data.draw(st.sampled_from(["model", "optimizers", "rng", "best", "history"]))
+    state[where] = replaced(state[where], data)
+    file = io.BytesIO()
+    torch.save(state, file)
+    with holding("state/state.pt", file.getvalue()) as folder:
+        trainer = trainer_of(Run(folder).config, folder)
+        text = _told(lambda _: trainer.resume(), Run(folder))
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["predictions.npz", "validation.npz", "features.npz", "thumbnails.npz"])
+@given(data=st.data())
+@short
+def test_any_heads_of_arrays(name: str, data: st.DataObject) -> None:
+    """Members that say of themselves what is not so: shapes, kinds, lengths, names that come twice."""
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")
+        with zipfile.ZipFile(io.BytesIO(REAL[name])) as real:
+            members = {each: real.read(each) for each in real.namelist()}
+        for each in data.draw(st.lists(st.sampled_from(sorted(members)), min_size=1, max_size=3)):
+            shape = data.draw(st.lists(st.sampled_from([0, 1, 2, 3, 359, 2**20, 2**33, 2**62]), max_size=5))
+            head = io.BytesIO()
+            kind = data.draw(st.sampled_from(["<f4", "<f2", "|u1", "<i8", "<U3", "<U0", "|V0", "|b1", "<U100000"]))
+            np.lib.format.write_array_header_1_0(
+                head, {"descr": kind, "fortran_order": data.draw(st.booleans()), "shape": tuple(shape)}
+            )
+            length = data.draw(st.sampled_from([0, 1, 100, 4 * 359, 2**22]))
+            members[each] = head.getvalue() + bytes(length)
+            archive.writestr(each, members[each])
+        for each, content in members.items():
+            if data.draw(st.integers(0, 9)):
+                archive.writestr(each, content)
+    assert_told(name, file.getvalue())

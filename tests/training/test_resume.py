@@ -102,7 +102,7 @@ def stopped_run(config: Config, folder: Path, steps: int) -> Path:
         pytest.param({"objective": "cot"}, id="two optimizers"),
         pytest.param({"objective": "cot:forwards=1"}, id="one forward"),
         pytest.param({"select": "last", "track_test": True}, id="select last"),
-        pytest.param({"model__name": "timm:dropout", "objective": "focal"}, id="dropout"),
+        pytest.param({"model__name": "resnet8", "objective": "focal"}, id="dropout"),
     ],
 )
 def test_resumed_twice_equals_uninterrupted(
@@ -127,7 +127,7 @@ def test_resumed_twice_equals_uninterrupted(
 def test_equality_needs_all_of_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """The tests above would notice if the random state or a momentum were left out."""
     monkeypatch.setattr("evenhand.training.trainer.build_model", network_with_dropout)
-    config = tiny(model__name="timm:dropout", objective="cot", epochs=2)
+    config = tiny(model__name="resnet8", objective="cot", epochs=2)
     plain = train_run(config, tmp_path / "plain").path
     folder = stopped_run(config, tmp_path / "stopped", steps=9)
     path = folder / "state" / "state.pt"

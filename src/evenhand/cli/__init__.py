@@ -21,7 +21,7 @@ from evenhand.cli.report import report
 from evenhand.cli.reproduce import reproduce
 from evenhand.cli.serve import serve
 from evenhand.cli.train import train
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.memory import require_memory
 
 app = typer.Typer(
@@ -87,3 +87,7 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:  # whatever a system can do to a file
+        about = f"Cannot use {error.filename}: " if error.filename else ""
+        remark(f"{about}{reason(error)}.")
+        sys.exit(2)

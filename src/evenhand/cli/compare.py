@@ -58,6 +58,8 @@ def compare(
     from evenhand.report.page import write_report
     from evenhand.training.defaults import make_run_config
 
+    if not 0 <= margin < 100:
+        raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")
     base, why = make_run_config(options.recipe, options.config, options.settings, **options.flags)
     plan = plan_comparison(
         base,
@@ -65,7 +67,7 @@ def compare(
         out=out,
         seeds=seeds,
         most_seeds=most_seeds,
-        margin=margin,
+        margin=margin / 100,
         baseline=baseline,
         tune=tune,
     )

@@ -1,5 +1,6 @@
 """`evenhand evaluate`: a finished run judged again, on its own test set or on other images."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,10 +38,13 @@ def evaluate(
 ) -> None:
     """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
     from evenhand.core.errors import EvenhandError
+    from evenhand.core.files import check_folder
     from evenhand.runs.folder import Run
 
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out is not None and os.path.exists(out) and (not os.path.isdir(out) or any(out.iterdir())):
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
+    if out is not None:
+        check_folder(out)
     if not as_json:
         begin(f"judging {run} on {'its own test set' if source is None else source}")
     from evenhand.training.after import Wish, evaluate_adjusted

@@ -5,17 +5,18 @@ import zipfile
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import replacing
-from evenhand.core.text import some
+from evenhand.core.text import clipped, some
 
-MOST_UNPACKED = 2**29
-"""Bytes by which arrays may be larger in memory than their file is on disk."""
+MOST_UNPACKED = 2**26
+"""Bytes by which arrays may be larger in memory than their file is on disk: `write_arrays` packs nothing."""
+_LONGEST_HEAD, _PART = 2**16, 2**20
 
 
 def write_arrays(path: Path | str, **arrays: NDArray[Any]) -> None:
@@ -100,26 +101,40 @@ def refuse_bomb(members: Iterable[zipfile.ZipInfo], size: int, times: int = 1) -
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> NDArray[Any]:
     with archive.open(info) as member:
-        # As many bytes as were declared and no more; at the last one zipfile compares its checksum.
-        content = member.read(info.file_size)
-    if len(content) != info.file_size:
+        head = member.read(_LONGEST_HEAD)
+        file = io.BytesIO(head)
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape: tuple[int, ...]
+        shape, fortran_order, dtype = read_header(file)
+        if dtype.hasobject:
+            raise EvenhandError(
+                f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
+            )
+        # Before a byte is reserved for it: a shape can ask for any memory.
+        size = int(prod(shape))
+        fits = min(shape, default=0) >= 0 and size * dtype.itemsize == info.file_size - file.tell()
+        if not fits or (dtype.itemsize == 0 and size):
+            raise EvenhandError(f"its array {key!r} is not as long as its shape {clipped(str(shape))} says.")
+        content = _rest(member, head[file.tell() :], info.file_size - file.tell())
+    if content is None:
         raise EvenhandError(f"its array {key!r} ends too early.")
-    file = io.BytesIO(content)
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape: tuple[int, ...]
-    shape, _, dtype = read_header(file)
-    if dtype.hasobject:
-        raise EvenhandError(
-            f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
-        )
-    # numpy would reserve whatever memory the shape asks for.
-    size = int(prod(shape))
-    fits = min(shape, default=0) >= 0 and size * dtype.itemsize == len(content) - file.tell()
-    if not fits or (dtype.itemsize == 0 and size):
-        raise EvenhandError(f"its array {key!r} is not as long as its shape {shape} says.")
-    file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
+    flat = np.frombuffer(content, dtype) if size else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran_order else "C")
+
+
+def _rest(member: IO[bytes], begun: bytes, size: int) -> bytearray | None:
+    """Return so many bytes, of which some are read already and no more are unpacked; None where there are fewer."""
+    content = bytearray(size)
+    done = min(len(begun), size)
+    content[:done] = begun[:done]
+    while done < size:
+        # By parts: all at once, zipfile would copy what it has for each few bytes of the file.
+        part = member.read(min(_PART, size - done))
+        if not part:
+            return None
+        content[done : done + len(part)] = part
+        done += len(part)
+    return content  # at the last byte zipfile has compared its checksum

@@ -75,6 +75,43 @@ def replacing(path: Path | str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_target(path: Path | str) -> None:
+    """Refuse a file that cannot be written, as far as that can be seen without writing: before it is worked out.
+
+    Raises:
+        EvenhandError: as by :func:`replacing`.
+    """
+    try:
+        _is_written_through(Path(path))
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from error
+
+
+def check_folder(path: Path | str, *, make: bool = False) -> None:
+    """Refuse a folder for results that is something else, or cannot be one.
+
+    Args:
+        path: the folder, which need not be there.
+        make: it, too.
+
+    Raises:
+        EvenhandError: in one sentence, with the reason.
+    """
+    try:
+        os.fspath(path).encode()  # some of the libraries that write into it know no other names
+        if make:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        elif not stat.S_ISDIR(Path(path).stat().st_mode):
+            raise FileExistsError
+    except FileNotFoundError:
+        if make:
+            raise EvenhandError(f"Cannot make the folder {path}; choose another with --out.") from None
+    except FileExistsError:
+        raise EvenhandError(f"{path} exists and is no folder; choose another with --out.") from None
+    except (OSError, ValueError) as error:
+        raise EvenhandError(f"Cannot use the folder {path}: {reason(error)}; choose another with --out.") from error
+
+
 def cannot_write(path: Path | str, error: Exception) -> EvenhandError:
     """Return the sentence for a file that could not be written."""
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "choose another folder")

@@ -1,6 +1,7 @@
 """Locks on files that end with the process that holds them, however it ends, and the folder of a run held by one."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -95,6 +96,7 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
     """
     path = Path(folder)
     try:
+        os.fspath(path).encode()  # some of the libraries that write into it know no other names
         made = [each for each in path.parents if not each.exists()]
         there = path.exists()
     except (OSError, ValueError) as error:  # no folder can have such a name, or it may not be looked into

@@ -17,8 +17,20 @@ def some(names: Sequence[str], most: int = 5) -> str:
         >>> some(["cat", "dog", "bird"], most=2)
         "'cat', 'dog' and 1 more"
     """
-    listed = ", ".join(repr(str(name)) for name in names[:most])
+    listed = ", ".join(clipped(repr(str(name))) for name in names[:most])
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
+def clipped(text: str, most: int = 150) -> str:
+    """Return a text that is not too long for a sentence: of a longer one the begin and the end.
+
+    Example:
+        >>> from evenhand.core.text import clipped
+        >>> clipped("a" * 20 + "b" * 20, most=11)
+        'aaaa...bbbb'
+    """
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
 def visible(text: str, *, keep: str = "") -> str:

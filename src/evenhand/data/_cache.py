@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.data.table import FilePixels
@@ -72,6 +73,7 @@ def load_entry(folder: Path, key: str, rows: int) -> Entry | None:
     """Read an entry without its pixels; None if there is none or it is damaged."""
     path = _path(folder, key)
     with _damage(path), zipfile.ZipFile(path) as archive:
+        refuse_bomb((archive.getinfo(name) for name in ("header.json", "sizes")), path.stat().st_size)
         header: dict[str, Any] = json.loads(archive.read("header.json"))
         sizes = np.frombuffer(archive.read("sizes"), np.int64).reshape(-1, 2).copy()
         bad = {int(row): str(reason) for row, reason in header["bad"].items()}

@@ -28,7 +28,7 @@ from rich.progress import (
 )
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
+from evenhand.core.files import cannot_write, replacing
 from evenhand.data._arrays import reading
 
 _CHUNK = 1 << 20
@@ -135,10 +135,8 @@ def unpack(archive: Path, target: Path) -> None:
             if not target.is_dir():
                 os.rename(temporary / target.name, target)
         except OSError as error:
-            raise EvenhandError(
-                f"Cannot unpack {archive} into {target.parent}: {error.strerror or error}; "
-                "free some space or choose another folder."
-            ) from error
+            told = str(cannot_write(target.parent, error)).removeprefix("Cannot write ")
+            raise EvenhandError(f"Cannot unpack {archive} into {told}") from error
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)

@@ -106,22 +106,21 @@ def _looks(
 def _joined(hashes: NDArray[np.uint64], greys: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return for each picture the first of its group: near copies of near copies belong together."""
     first = np.arange(len(hashes))
-
-    def root(place: int) -> int:
-        while first[place] != place:
-            first[place] = first[first[place]]
-            place = int(first[place])
-        return place
-
     # Hashes that differ in 4 of 64 bits agree in at least 4 of 8 bands: every pair meets in some two of them.
     bands = hashes.view(np.uint8).reshape(-1, _BANDS)
     for one in range(_BANDS):
         for other in range(one + 1, _BANDS):
             for places in _alike(bands[:, one].astype(np.int64) * 256 + bands[:, other], hashes != 0):
-                for left, right in _near_pairs(places, hashes, greys):
-                    low, high = sorted((root(left), root(right)))
-                    first[high] = low
-    return np.array([root(place) for place in range(len(first))])
+                _join(places, hashes, greys, first)
+    return _roots(first, np.arange(len(first)))
+
+
+def _roots(first: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Follow each place to the first of its group."""
+    found = first[places]
+    while (first[found] != found).any():
+        found = first[found]
+    return found
 
 
 def _alike(keys: NDArray[np.int64], wanted: NDArray[np.bool_]) -> Iterable[NDArray[np.int64]]:
@@ -132,17 +131,22 @@ def _alike(keys: NDArray[np.int64], wanted: NDArray[np.bool_]) -> Iterable[NDArr
     return (part for part in np.split(order, edges) if len(part) > 1)
 
 
-def _near_pairs(
-    places: NDArray[np.int64], hashes: NDArray[np.uint64], greys: NDArray[np.float32]
-) -> Iterable[tuple[int, int]]:
-    """Yield pairs of near copies among some places, by hash and by grey values, in blocks that fit memory."""
+def _join(
+    places: NDArray[np.int64], hashes: NDArray[np.uint64], greys: NDArray[np.float32], first: NDArray[np.int64]
+) -> None:
+    """Join the near copies among some places, by hash and by grey values, in blocks that fit memory."""
     for start in range(0, len(places), 256):
-        block = places[start : start + 256]
-        rest = places[start:]
-        unlike = _bits(hashes[block][:, None] ^ hashes[rest])
-        for left, right in zip(*np.nonzero(unlike <= MOST_BITS), strict=True):
-            if right > left and np.abs(greys[block[left]] - greys[rest[right]]).mean() <= MOST_GREY:
-                yield int(block[left]), int(rest[right])
+        block, rest = places[start : start + 256], places[start:]
+        # What is joined already is not compared again: of a hundred copies of one picture, most pairs.
+        apart = _roots(first, block)[:, None] != _roots(first, rest)
+        near = apart & (_bits(hashes[block][:, None] ^ hashes[rest]) <= MOST_BITS)
+        for left in np.flatnonzero(near.any(axis=1)).tolist():
+            others = rest[left + 1 :][near[left, left + 1 :]]
+            own = _roots(first, block[left : left + 1])
+            others = others[_roots(first, others) != own]
+            alike = np.abs(greys[others] - greys[block[left]]).mean(axis=1) <= MOST_GREY
+            joined = np.append(_roots(first, others[alike]), own)
+            first[joined] = joined.min()
 
 
 def _bits(values: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -155,13 +155,22 @@ def _read_idx(paths: Sequence[Path], shape: tuple[int, ...], most: int) -> list[
     return parts
 
 
+_MOST_SVHN = 2**28
+"""The 73,257 training images have 2.3e8 values."""
+
+
 def _read_mat(paths: Sequence[Path]) -> Arrays:
     """Read SVHN's files: X is (32, 32, 3, N), and y has 10 for the digit 0."""
-    from scipy.io import loadmat
+    from scipy.io import loadmat, whosmat
 
     images, labels = [], []
     for path in paths:
         with reading(path):
+            for name, shape, _ in whosmat(path):  # before it is unpacked
+                if math.prod(shape) > _MOST_SVHN + path.stat().st_size:
+                    raise EvenhandError(
+                        f"{path} is not of SVHN: it says that {name} holds {math.prod(shape):,} values."
+                    )
             content = loadmat(path, variable_names=["X", "y"])
             pixels, digits = content["X"], content["y"].reshape(-1)
             if pixels.dtype != np.uint8 or pixels.shape != (*SVHN.shape, len(digits)):

@@ -32,6 +32,31 @@ _T = TypeVar("_T")
 _logger = logging.getLogger("evenhand")
 
 
+class Lines:
+    """Says now and then how far some work is, where there is no terminal for a bar.
+
+    Args:
+        title: what is done.
+        total: how much there is to do.
+        show: whether anyone is to be told; a terminal shows a bar instead.
+    """
+
+    def __init__(self, title: str, total: int, *, show: bool = True) -> None:
+        self.title, self.total, self.done = title, total, 0
+        self.show = show and not sys.stderr.isatty()
+        self.began = self.said = time.monotonic()
+
+    def advance(self, number: int) -> None:
+        """Count what is done, and say it if the last word is a while ago."""
+        self.done += number
+        now = time.monotonic()
+        if self.show and now - self.said > EVERY:
+            self.said, speed = now, self.done / (now - self.began)
+            left = (self.total - self.done) / speed
+            how_far = f"{self.done:,} of {self.total:,}, {speed:,.0f} images/s, {left:,.0f} s left"
+            _logger.info("%s: %s", self.title, how_far)
+
+
 @dataclass(frozen=True)
 class Threads:
     """How work on many images is done: by so many threads, with a progress bar on stderr or without."""
@@ -43,15 +68,12 @@ class Threads:
         """Hand the rows out in small parts and yield what `work` makes of each, in order."""
         parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
         hidden = not (self.progress and sys.stderr.isatty())
-        done, said = 0, time.monotonic()
+        lines = Lines(title, len(rows), show=self.progress)
         with quiet, Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
             task = bar.add_task(title, total=len(rows))
             for part, result in zip(parts, self._map(work, parts), strict=True):
                 bar.advance(task, len(part))
-                done += len(part)
-                if self.progress and hidden and time.monotonic() - said > EVERY:
-                    _logger.info("%s: %s of %s", title, f"{done:,}", f"{len(rows):,}")
-                    said = time.monotonic()
+                lines.advance(len(part))
                 yield result
 
     def _map(self, work: Callable[[NDArray[np.int64]], _T], parts: list[NDArray[np.int64]]) -> Iterator[_T]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import read_json
+from evenhand.core.files import check_folder, read_json
 from evenhand.core.text import slug
 from evenhand.data.batches import what_mirrors_do
 from evenhand.data.sources import load_source
@@ -35,7 +35,7 @@ def compare(
     objectives: Sequence[str] = OBJECTIVES,
     seeds: int | None = None,
     most_seeds: int = MOST_SEEDS,
-    margin: float = 100 * MARGIN,
+    margin: float = MARGIN,
     baseline: str | None = None,
     tune: bool = False,
     out: str | Path | None = None,
@@ -64,7 +64,7 @@ def compare(
         objectives: at least two, which all stand in the table; `evenhand objectives` lists what they are made of.
         seeds: runs of each objective, for one look; None: looks at 3, 5, 8 and 12, until everything is decided.
         most_seeds: without `seeds`: stop at so many, decided or not.
-        margin: in points: differences that are smaller do not matter.
+        margin: as a share, 0.01 is one point: differences that are smaller do not matter.
         baseline: what the others are compared with; `ce` if it is there.
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.
         model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
@@ -121,7 +121,7 @@ def plan_comparison(
     out: str | Path | None = None,
     seeds: int | None = None,
     most_seeds: int = MOST_SEEDS,
-    margin: float = 100 * MARGIN,
+    margin: float = MARGIN,
     baseline: str | None = None,
     tune: bool = False,
 ) -> Plan:
@@ -136,8 +136,10 @@ def plan_comparison(
     for name, value in (("--seeds", seeds), ("--most-seeds", most_seeds)):
         if value is not None and value < 1:
             raise EvenhandError(f"A comparison needs at least 1 seed, got {name} {value}.")
-    if not 0 <= margin < 100:
-        raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")
+    if out is not None:
+        check_folder(out)
+    if not 0 <= margin < 1:
+        raise EvenhandError(f"A margin is a share from 0 to 1, such as 0.01 for one point, got {margin:g}.")
     base = _rotated(base)
     named = [canonical_objective(spec) for spec in objectives]
     given = ",".join(objectives)
@@ -148,7 +150,7 @@ def plan_comparison(
     if chosen is not None and chosen not in {*named, *(each for settings in tried.values() for each in settings)}:
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
     folder = _default_folder(base) if out is None else Path(out)
-    return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin / 100, tried)
+    return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin, tried)
 
 
 def _rotated(base: Config) -> Config:

@@ -1,5 +1,6 @@
 """Predictions: what a model said about every test image, in one file; all judging starts from it."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from scipy.special import log_softmax
 
 from evenhand.core.arrays import read_arrays, write_arrays
 from evenhand.core.errors import EvenhandError
-from evenhand.core.text import some
+from evenhand.core.text import clipped, some
 
 KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
 OPTIONAL = ("groups", "fitted_counts", "adjustment")
@@ -77,10 +78,10 @@ class Predictions:
         if len(outside):
             raise EvenhandError(
                 f"targets must be 0 to {self.num_classes - 1}, got {self.targets[outside[0]]} for "
-                f"{str(self.ids[outside[0]])!r}."
+                f"{some([self.ids[outside[0]]])}."
             )
         if self.adjustment is not None and not np.isfinite(self.adjustment).all():
-            raise EvenhandError(f"adjustment must be finite, got {self.adjustment.tolist()}.")
+            raise EvenhandError(f"adjustment must be finite, got {clipped(str(self.adjustment.tolist()))}.")
         if self.train_counts.min() < 0:
             raise EvenhandError(f"train_counts must be 0 or more, got {self.train_counts.min()}.")
         unique, times = np.unique(self.ids, return_counts=True)
@@ -101,7 +102,7 @@ class Predictions:
         if len(broken):
             raise EvenhandError(
                 f"The logits of {len(broken):,} of {len(self):,} images are NaN or infinite (first "
-                f"{str(self.ids[broken[0]])!r}), so they cannot be judged; train again, perhaps with a lower learning "
+                f"{some([self.ids[broken[0]]])}), so they cannot be judged; train again, perhaps with a lower learning "
                 "rate."
             )
 
@@ -167,7 +168,9 @@ def load_predictions(path: Path | str) -> Predictions:
         path, KEYS, "file of predictions", "write it again with `evenhand evaluate`", optional=OPTIONAL
     )
     try:
-        names = tuple(np.atleast_1d(arrays.pop("class_names")).tolist())
+        classes, logits = np.atleast_1d(arrays.pop("class_names")), arrays["logits"]
+        # One too many is told; all of them, as objects of their own, would take ten times the memory of their file.
+        names = tuple(classes[: logits.shape[-1] + 1 if logits.ndim else 1].tolist())
         return Predictions(**arrays, class_names=names)
     except EvenhandError as error:
         raise EvenhandError(f"Cannot read {path}: {error}") from error
@@ -178,7 +181,9 @@ def _is_array(array: object, kind: type[np.generic], ndim: int) -> bool:
 
 
 def _seen(array: object) -> str:
-    return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+    if not isinstance(array, np.ndarray):
+        return f"a {type(array).__name__}"
+    return f"{clipped(str(array.dtype))} of shape {clipped(str(array.shape))}"
 
 
 def _refuse_unlike(
@@ -195,7 +200,7 @@ def _refuse_names(names: tuple[str, ...], num_classes: int) -> None:
     if len(names) != num_classes or not all(isinstance(name, str) for name in names):
         raise EvenhandError(f"class_names must be {num_classes} texts, one a column of logits, got {some(names)}.")
     if len(set(names)) < num_classes:
-        again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        again = [name for name, times in Counter(names).items() if times > 1]
         raise EvenhandError(f"class_names must differ, but some come again: {some(again)}.")
     # An array of text drops NULs at the end, so that what is read back would not be what was saved.
     if any("\0" in name for name in names):

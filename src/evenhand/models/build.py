@@ -9,7 +9,7 @@ from evenhand.models._lite0 import build_lite0
 from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
-from evenhand.models.from_timm import PREFIX, build_timm
+from evenhand.models.from_timm import PREFIX, build_timm, require_timm
 from evenhand.models.names import LITE0
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)
@@ -88,6 +88,22 @@ def build_model(
     if name in BLOCKS_AND_WIDTH:
         return build_cifar(request)
     return build_lite0(request) if name == LITE0 else build_torchvision(request)
+
+
+def require_model(name: str) -> str:
+    """Return the name if `build_model` knows it, timm's own included: before any data are read for it.
+
+    Raises:
+        EvenhandError: there is no such network, or timm is missing.
+
+    Example:
+        >>> from evenhand.models.build import require_model
+        >>> require_model("lite0")
+        'lite0'
+    """
+    if known_model(name).startswith(PREFIX):
+        require_timm(name)
+    return name
 
 
 def known_model(name: str) -> str:

@@ -2,6 +2,10 @@
 
 import difflib
 import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -11,12 +15,15 @@ from torch import Tensor
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
+from evenhand.core.text import some
 from evenhand.data.decode import Interpolation
 from evenhand.models.classifier import Classifier, Request
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_tensors, fill, read_state
 
 PREFIX = "timm:"
+PATIENCE = 5.0
+"""Seconds to wait for the hub."""
 
 
 def build_timm(request: Request) -> Classifier:
@@ -26,15 +33,15 @@ def build_timm(request: Request) -> Classifier:
     """
     if request.stem != "auto":
         raise EvenhandError(f"{request.name} has a stem of its own: leave the stem at auto, got {request.stem}.")
-    timm = _import_timm()
+    timm = require_timm(request.name)
     name = request.name.removeprefix(PREFIX)
-    # `hf-hub:` and `local-dir:` name networks that timm does not list.
-    if ":" not in name and not timm.is_model(name):
-        raise _unknown(name, timm)
     try:
-        network = timm.create_model(
-            name, pretrained=request.pretrained is True, num_classes=request.num_classes, in_chans=request.channels
-        )
+        with _without_retries(name, timm) if request.pretrained is True else nullcontext():
+            network = timm.create_model(
+                name, pretrained=request.pretrained is True, num_classes=request.num_classes, in_chans=request.channels
+            )
+    except EvenhandError:
+        raise
     except Exception as error:  # a thousand networks and the hub of their weights raise nearly anything
         raise EvenhandError(f"timm cannot build {name!r}: {reason(error)}{_remedy(name, timm, request)}.") from error
     if request.pretrained and request.pretrained is not True:
@@ -43,13 +50,31 @@ def build_timm(request: Request) -> Classifier:
     return Classifier(network, name=request.name, stem="auto", num_features=_count_features(network, request))
 
 
-def timm_transform(name: str) -> InputTransform:
-    """Return what the makers of a network's weights put images through."""
+def require_timm(name: str) -> Any:
+    """Return timm, which must have the network `timm:NAME`, and weights of the kind that a `NAME.KIND` asks for.
+
+    Raises:
+        EvenhandError: timm is not installed, or knows no such network; in one sentence, before anything is built.
+    """
     timm = _import_timm()
     plain = name.removeprefix(PREFIX)
-    if ":" not in plain and not timm.is_model(plain):
+    # `hf-hub:` and `local-dir:` name networks that timm does not list.
+    if ":" in plain:
+        return timm
+    if not timm.is_model(plain):
         raise _unknown(plain, timm)
-    config = _config(plain, timm)
+    network, dot, kind = plain.partition(".")
+    if dot and _config(plain, timm) is None:
+        others = timm.list_pretrained(f"{network}.*")
+        known = f"there are {some(others)}" if others else "it has none"
+        raise EvenhandError(f"timm {timm.__version__} has no weights {kind!r} of {network}; {known}.")
+    return timm
+
+
+def timm_transform(name: str) -> InputTransform:
+    """Return what the makers of a network's weights put images through."""
+    timm = require_timm(name)
+    config = _config(name.removeprefix(PREFIX), timm)
     if config is None or not config.input_size:
         raise EvenhandError(f"timm does not say what images {name} takes; choose another network.")
     size = config.input_size[-1]
@@ -99,11 +124,54 @@ def _last_layers(network: Any) -> tuple[str, ...]:
 
 
 def _remedy(name: str, timm: Any, request: Request) -> str:
-    """Say where weights go that could not be fetched; timm finds them in the hub's own folder."""
+    """Say what to do about weights that could not be fetched."""
     if request.pretrained is not True or not timm.is_model(name.split(".")[0]):
         return ""
-    folder = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    return f"; get {_address(name)} some other way and put it into {folder}, or give a file of weights"
+    return f"; get them from {_address(name)} some other way, and give the file with --weights FILE"
+
+
+@contextmanager
+def _without_retries(name: str, timm: Any) -> Iterator[None]:
+    """Let timm load weights of the hub without waiting for a network that is not there: it would retry for a minute.
+
+    Raises:
+        EvenhandError: the hub cannot be reached, and the weights are not on this machine.
+    """
+    config = _config(name, timm)
+    try:
+        hub: Any = import_module("huggingface_hub")
+        constants: Any = import_module("huggingface_hub.constants")
+    except ImportError:
+        hub = None
+    if hub is None or config is None or not config.hf_hub_id or constants.HF_HUB_OFFLINE or _is_reachable():
+        yield
+        return
+    kept = [hub.try_to_load_from_cache(config.hf_hub_id, file) for file in ("model.safetensors", "pytorch_model.bin")]
+    if not any(isinstance(file, str) for file in kept):
+        raise EvenhandError(
+            f"The weights of {PREFIX}{name} are not on this machine, and {_hub()} cannot be reached; get "
+            f"{_hub()}/{config.hf_hub_id}/resolve/main/model.safetensors some other way, and give it with "
+            "--weights FILE."
+        )
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = False
+
+
+def _hub() -> str:
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def _is_reachable() -> bool:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(_hub(), method="HEAD"), timeout=PATIENCE):
+            return True
+    except urllib.error.HTTPError:
+        return True  # it answers
+    except (OSError, ValueError):
+        return False
 
 
 def _import_timm() -> Any:

@@ -1,5 +1,6 @@
 """The last layer of a network: which it is, and others in its place."""
 
+import math
 from typing import Any
 
 import torch
@@ -101,20 +102,41 @@ def replace_head(model: Classifier, head: str) -> Classifier:
         >>> bool(model(torch.randn(2, 3, 32, 32)).abs().max() <= 16)
         True
     """
-    (part,) = parse(head)
-    if part.name == "linear":
+    name, scale = read_head(head)
+    if name == "linear":
         return model
     path = last_layer(model)
     old = model.get_submodule(path)
     if not isinstance(old, nn.Linear):
-        raise EvenhandError(f"{model.name} does not end in a linear layer, which a {part.name} head would replace.")
+        raise EvenhandError(f"{model.name} does not end in a linear layer, which a {name} head would replace.")
     new: nn.Module
-    if part.name == "cosine":
-        new = CosineHead(old.in_features, old.out_features, scale=float(part.options.get("scale", "30")))
-    elif part.name == "scaled":
-        new = ScaledHead(old.in_features, old.out_features)
+    if name == "cosine":
+        new = CosineHead(old.in_features, old.out_features, scale=scale)
     else:
-        raise EvenhandError(f"There is no head {head!r}; there are linear, cosine and scaled.")
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, new)
+        new = ScaledHead(old.in_features, old.out_features)
+    parent, _, attribute = path.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, new)
     return model
+
+
+def read_head(head: str) -> tuple[str, float]:
+    """Read which last layer is meant, and its scale.
+
+    Raises:
+        EvenhandError: there is no such head.
+
+    Example:
+        >>> from evenhand.models.heads import read_head
+        >>> read_head("cosine:scale=16"), read_head("linear")
+        (('cosine', 16.0), ('linear', 30.0))
+    """
+    part, *more = parse(head)
+    if more or part.name not in ("linear", "cosine", "scaled"):
+        raise EvenhandError(f"There is no head {head!r}; there are linear, cosine and scaled.")
+    try:
+        scale = float(part.options.get("scale", "30"))
+    except ValueError:
+        scale = math.nan
+    if not 0 < scale <= 1e4:
+        raise EvenhandError(f"The scale of a head is a number above 0, at most 10,000, got {head!r}.")
+    return part.name, scale

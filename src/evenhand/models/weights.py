@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import re
 import sys
+import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import some
 
@@ -113,6 +115,9 @@ def read_state(file: Path | None) -> dict[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
             return _plain_names(load_file(file))
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                refuse_bomb(archive.infolist(), file.stat().st_size)
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
         for key in ("state_dict", "model"):
             content = content[key] if isinstance(content.get(key), dict) else content

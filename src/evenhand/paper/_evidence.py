@@ -1,18 +1,18 @@
 """The claims of the paper's text against our own finished runs."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import read_json
 from evenhand.core.text import some
 from evenhand.experiments.grid.naming import canonical_source
 from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
@@ -22,7 +22,7 @@ from evenhand.paper._speed import PAPER
 from evenhand.runs.folder import Run
 
 CLUSTERS = ("T-shirt/top", "Pullover", "Dress", "Coat", "Shirt")
-GAIN = 11.02
+GAIN = 0.1102
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,23 @@ def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal
 
 
 def difference_words(difference: PairedDifference, unit: str = " points", digits: int = 2) -> str:
-    """Write a difference with its interval and number of seeds.
+    """Write a difference with its interval and number of seeds; shares are written in points.
 
     Example:
         >>> from evenhand.paper._evidence import difference_words
         >>> from evenhand.metrics.paired import paired_difference
-        >>> difference_words(paired_difference([82.0, 83.0, 81.1], [80.0, 81.0, 79.0]))
+        >>> difference_words(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
         '+2.03 [1.89, 2.18] points, n=3'
     """
-    ends = "" if difference.low is None else f" [{difference.low:.{digits}f}, {difference.high:.{digits}f}]"
-    return f"{difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
+    scale = 100 if unit == " points" else 1
+    ends = ""
+    if difference.low is not None and difference.high is not None:
+        ends = f" [{scale * difference.low:.{digits}f}, {scale * difference.high:.{digits}f}]"
+    return f"{scale * difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
 
 
 def _plain_accuracy(run: Run) -> float:
-    return 100 * run.summary.accuracy
+    return run.summary.accuracy
 
 
 def _clear(p: float | None) -> bool:
@@ -211,7 +214,7 @@ def _every_class(group: Group) -> Finding | None:
 
 def _recall(name: str, run: Run) -> float:
     found = next(row.recall for row in run.summary.per_class if row.name == name)
-    return math.nan if found is None else 100 * found
+    return math.nan if found is None else found
 
 
 def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classes: Sequence[int]) -> float:
@@ -281,16 +284,19 @@ def _errors(run: Run) -> list[float]:
 
 def _faster(path: Path) -> Iterator[Finding]:
     """The paper's factor holds if it lies between our two forms of COT, or within a tenth of one of them."""
-    try:
-        settings = json.loads(path.read_text("utf-8"))["settings"]
-    except FileNotFoundError:
+    if not path.exists():
         return
-    except (OSError, ValueError, KeyError) as error:
-        raise EvenhandError(f"Cannot read {path} ({error}); make it again with evenhand reproduce speed.") from error
-    for each in settings:
-        one, two = (each["ratios"][name]["median"] for name in ("cot:forwards=1", "cot"))
-        holds = min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1
-        where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
-        forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
-        says = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
-        yield Finding(where, "holds" if holds else "does not hold", says, against=1.0 if holds else 0.0)
+    try:
+        yield from [_one_speed(each) for each in read_json(path)["settings"]]
+    except (EvenhandError, LookupError, TypeError, ValueError) as error:
+        told = f"Cannot read {path}: {reason(error).removeprefix(f'Cannot read {path}: ')}"
+        raise EvenhandError(f"{told}; make it again with evenhand reproduce speed.") from error
+
+
+def _one_speed(each: Mapping[str, Any]) -> Finding:
+    one, two = (float(each["ratios"][name]["median"]) for name in ("cot:forwards=1", "cot"))
+    holds = min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1
+    where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
+    forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
+    says = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
+    return Finding(where, "holds" if holds else "does not hold", says, against=1.0 if holds else 0.0)

@@ -86,13 +86,13 @@ def find_groups(root: Path) -> list[Group]:
 
 
 def score(run: Run) -> float:
-    """Return balanced accuracy in percent."""
-    return 100 * run.summary.balanced_accuracy
+    """Return balanced accuracy."""
+    return run.summary.balanced_accuracy
 
 
 def _one_image(run: Run) -> float:
     """Return what one test image changes in a score; other measures are whole images, or no shares of any."""
-    return 100 * balanced_resolution(row.test_count for row in run.summary.per_class)
+    return balanced_resolution(row.test_count for row in run.summary.per_class)
 
 
 def _sound(runs: dict[str, dict[int, Run]]) -> dict[str, dict[int, Run]]:

@@ -20,9 +20,9 @@ class Pair:
     """By the paper."""
     worse: str
     published: float
-    """Points between them, 0 where they tie."""
+    """What is printed between them, as a share; 0 where they tie."""
     measured: PairedDifference
-    """Of better and worse over the seeds that both have, in points."""
+    """Of better and worse over the seeds that both have, in shares."""
     holm_p: float | None
     """Corrected for all pairs of the page; None where nothing can be tested."""
 
@@ -81,7 +81,7 @@ class Ordering:
         if not against:
             return f"{start}; {counted}.{failed}"
         reversed_ = [
-            f"{pair.worse} {-pair.measured.mean:.2f} over {pair.better} ({noise_words(pair.holm_p)})"
+            f"{pair.worse} {-100 * pair.measured.mean:.2f} over {pair.better} ({noise_words(pair.holm_p)})"
             for pair in sorted(against, key=lambda pair: (not pair.clear, pair.measured.mean))
         ]
         more = f" and {len(reversed_) - 5} more" if len(reversed_) > 5 else ""
@@ -138,16 +138,16 @@ def judge_ordering(
     beyond noise, does not hold if one stands the other way round beyond noise, and is not decided otherwise.
 
     Args:
-        published: percent, by method.
-        measured: percent, by method and seed; methods that are missing here or there are left out.
-        resolution: what one test image changes, in percent; differences that vary by less are equal.
+        published: shares, by method.
+        measured: shares, by method and seed; methods that are missing here or there are left out.
+        resolution: what one test image changes, as a share; differences that vary by less are equal.
         stand_in: whether another network stands in for the paper's.
         failed: methods that learned nothing.
 
     Example:
         >>> from evenhand.paper._ordering import judge_ordering
-        >>> ours = {"ERM": {0: 80.0, 1: 81.0}, "COT": {0: 80.5, 1: 80.9}, "CCE": {0: 81.0, 1: 82.0}}
-        >>> ordering = judge_ordering({"ERM": 85.0, "COT": 86.0, "CCE": 87.0}, ours)
+        >>> ours = {"ERM": {0: 0.80, 1: 0.81}, "COT": {0: 0.805, 1: 0.809}, "CCE": {0: 0.81, 1: 0.82}}
+        >>> ordering = judge_ordering({"ERM": 0.85, "COT": 0.86, "CCE": 0.87}, ours)
         >>> ordering.state, ordering.published, [pair.clear for pair in ordering.pairs]
         ('not decided', ('CCE', 'COT', 'ERM'), [False, False, False])
     """
@@ -158,7 +158,7 @@ def judge_ordering(
         common = sorted(set(measured[better]) & set(measured[worse]))
         if common:
             values = ([measured[method][seed] for seed in common] for method in (better, worse))
-            apart = round(published[better] - published[worse], 6)
+            apart = round(published[better] - published[worse], 8)
             found.append(Pair(better, worse, apart, paired_difference(*values, resolution=resolution), None))
     pairs, ties = ([pair for pair in found if bool(pair.published) is ordered] for ordered in (True, False))
     left_out = tuple(method for method in known if method in failed)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.files import check_folder
 from evenhand.core.text import slug
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.estimating import estimate, size_of
@@ -63,6 +64,7 @@ def reproduce(
         ['.pdf', '.png', '.svg']
     """
     chosen, options, out = find_study(study), options or StudyOptions(), Path(out)
+    check_folder(out)
     if chosen.id in WITHOUT_RUNS:
         return _without_runs(chosen.id, out, command)
     cells = plan(chosen, options)

@@ -57,9 +57,9 @@ def _column_json(column: MeasuredColumn, measures: Sequence[str]) -> dict[str, A
         "fraction": first.config.data.fraction,
         "cells": [_cell_json(cell, measures) for cell in column.cells],
         "orderings": {measure: _ordering_json(ordering) for measure, ordering in orderings.items()},
-        "sign": {measure: _difference_json(column.sign[measure]) for measure in measures if measure in column.sign},
-        "alpha": {measure: _difference_json(column.alpha[measure]) for measure in measures if measure in column.alpha},
-        "majority": {measure: _share(percent) for measure, percent in column.cells[0].majority.items()},
+        "sign": {measure: asdict(column.sign[measure]) for measure in measures if measure in column.sign},
+        "alpha": {measure: asdict(column.alpha[measure]) for measure in measures if measure in column.alpha},
+        "majority": dict(column.cells[0].majority),
     }
 
 
@@ -68,17 +68,17 @@ def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
     return {
         "method": each.cell.method,
         "objective": each.cell.config.objective,
-        "published": _share(each.cell.published),
+        "published": each.cell.published,
         "comparable": each.cell.comparable,
         "n": each.n,
         "wanted": len(each.cell.seeds),
         "runs": [run.folder.name for run in each.runs],
         "measured": {
             measure: {
-                "mean": _share(seen.mean),
-                "spread": _share(seen.spread),
-                "by_seed": {seed: _share(value) for seed, value in seen.values.items()},
-                "difference": _share(each.difference(measure)),
+                "mean": seen.mean,
+                "spread": seen.spread,
+                "by_seed": dict(seen.values),
+                "difference": each.difference(measure),
             }
             for measure, seen in found.items()
         },
@@ -89,23 +89,12 @@ def _ordering_json(ordering: Ordering) -> dict[str, Any]:
     pairs = [
         {
             **asdict(pair),
-            "published": _share(pair.published),
-            "measured": _difference_json(pair.measured),
             "agrees": pair.agrees,
             "clear": pair.clear,
         }
         for pair in ordering.pairs
     ]
     return {"state": ordering.state, "published": list(ordering.published), "pairs": pairs, "says": ordering.sentence()}
-
-
-def _difference_json(found: PairedDifference) -> dict[str, Any]:
-    points = ("mean", "low", "high", "spread", "detectable")
-    return {name: _share(value) if name in points else value for name, value in asdict(found).items()}
-
-
-def _share(percent: float | None) -> float | None:
-    return None if percent is None else percent / 100
 
 
 def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
@@ -128,13 +117,13 @@ def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
                         "method": each.cell.method,
                         "objective": config.objective,
                         "measure": measure,
-                        "mean": _share(found.mean) if found else None,
-                        "spread": _share(found.spread) if found else None,
+                        "mean": found.mean if found else None,
+                        "spread": found.spread if found else None,
                         "n": each.n,
                         "wanted": len(each.cell.seeds),
-                        "published": _share(each.cell.published),
+                        "published": each.cell.published,
                         "comparable": each.cell.comparable,
-                        "difference": _share(each.difference(measure)),
+                        "difference": each.difference(measure),
                     }
                 )
     return rows
@@ -194,16 +183,20 @@ def column_table(column: MeasuredColumn, measures: Sequence[str]) -> tuple[list[
     rows = []
     for each in column.cells:
         published = each.cell.published
-        row = [each.cell.method, f"{each.n}/{len(each.cell.seeds)}", "" if published is None else f"{published:.2f}"]
+        row = [
+            each.cell.method,
+            f"{each.n}/{len(each.cell.seeds)}",
+            "" if published is None else f"{100 * published:.2f}",
+        ]
         for measure in measures:
             found, difference = each.measured.get(measure), each.difference(measure)
-            spread = "" if found is None or found.spread is None else f" ± {found.spread:.2f}"
-            row.append("not run yet" if found is None else f"{found.mean:.2f}{spread}")
-            row.append("" if difference is None else f"{difference:+.2f}")
+            spread = "" if found is None or found.spread is None else f" ± {100 * found.spread:.2f}"
+            row.append("not run yet" if found is None else f"{100 * found.mean:.2f}{spread}")
+            row.append("" if difference is None else f"{100 * difference:+.2f}")
         rows.append(row)
     largest = next((each.majority for each in column.cells if each.majority), None)
     if largest and len(measures) > 1:  # where classes are tested unequally, answering the largest looks good
-        cells = [text for measure in measures for text in (f"{largest[measure]:.2f}", "")]
+        cells = [text for measure in measures for text in (f"{100 * largest[measure]:.2f}", "")]
         rows.append(["always the largest class", "", "", *cells])
     return heading, rows
 
@@ -223,28 +216,25 @@ def column_sentences(column: MeasuredColumn, measures: Sequence[str]) -> list[st
 
 
 def sign_sentence(difference: PairedDifference) -> str:
-    """Say which sign of CCE does better; the difference is in points.
+    """Say which sign of CCE does better; the difference is one of shares.
 
     Example:
         >>> from evenhand.paper.pages import sign_sentence
         >>> from evenhand.metrics.paired import paired_difference
-        >>> sign_sentence(paired_difference([82.0, 83.0, 81.1], [80.0, 81.0, 79.0]))
+        >>> sign_sentence(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
         "CCE with the paper's sign against the released code's: +2.0 [1.9, 2.2] points, 3 seeds, beyond noise."
     """
     return f"CCE with the paper's sign against the released code's: {_difference_words(difference)}"
 
 
 def alpha_sentence(difference: PairedDifference) -> str:
-    """Say what the factor alpha = 0.25 does to focal loss; the difference is in points."""
+    """Say what the factor alpha = 0.25 does to focal loss; the difference is one of shares."""
     return f"Focal loss with alpha = 0.25 against without: {_difference_words(difference)}"
 
 
 def _difference_words(difference: PairedDifference) -> str:
-    low, high = (None if end is None else end / 100 for end in (difference.low, difference.high))
-    return (
-        f"{in_points(difference.mean / 100, low, high)} points, {difference.n} seed{'s' * (difference.n != 1)}, "
-        f"{noise_words(difference.p)}."
-    )
+    size = in_points(difference.mean, difference.low, difference.high)
+    return f"{size} points, {difference.n} seed{'s' * (difference.n != 1)}, {noise_words(difference.p)}."
 
 
 def _reported(study: str) -> dict[str, float]:

@@ -59,6 +59,7 @@ class StudyCell:
     config: Config
     """Of seed 0."""
     published: float | None = None
+    """What the paper prints there, as a share."""
     comparable: bool = True
     """Whether it was trained on the data set of the paper's number."""
     seeds: tuple[int, ...] = (0,)
@@ -93,7 +94,7 @@ def plan(study: Study, options: StudyOptions) -> list[StudyCell]:
         >>> from evenhand.paper.studies import STUDIES
         >>> cells = plan(STUDIES["table-fashion"], StudyOptions(protocol="small"))
         >>> len(cells), cells[0].config.model.name, cells[0].config.epochs, cells[0].published
-        (20, 'resnet8', 10, 91.45)
+        (20, 'resnet8', 10, 0.9145)
     """
     unique: dict[str, StudyCell] = {}  # with another source, two parts of a study may come to the same
     for part in study.parts:
@@ -155,7 +156,8 @@ def _cells(study: Study, part: Panel, options: StudyOptions) -> Iterator[StudyCe
             for imbalance in part.imbalances:
                 for method in methods:
                     config = make_study_config(source, imbalance, network, objective_of(method), options)
-                    published = table.value(row, imbalance, method) if table else None
+                    printed = table.value(row, imbalance, method) if table else None
+                    published = None if printed is None else printed / 100
                     yield StudyCell(row, method, config, published, comparable, tuple(range(options.seeds)))
 
 

@@ -25,7 +25,7 @@ MEASURES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One measure of one cell, in percent."""
+    """One measure of one cell, as a share."""
 
     values: dict[int, float]
     """By seed."""
@@ -53,7 +53,7 @@ class MeasuredCell:
     runs: tuple[Job, ...]
     """The finished ones."""
     majority: dict[str, float]
-    """What always answering the largest class would have reached, in percent, by measure; empty without a run."""
+    """What always answering the largest class would have reached, as a share, by measure; empty without a run."""
     failed: bool
     """Whether half of its runs or more learned nothing."""
 
@@ -63,7 +63,7 @@ class MeasuredCell:
         return len(self.runs)
 
     def difference(self, measure: str) -> float | None:
-        """Return measured minus published in points; None where that compares nothing."""
+        """Return measured minus published, as shares; None where that compares nothing."""
         if self.cell.published is None or not self.cell.comparable or measure not in self.measured:
             return None
         return self.measured[measure].mean - self.cell.published
@@ -77,9 +77,9 @@ class MeasuredColumn:
     orderings: dict[str, Ordering]
     """By measure; empty where the paper prints no two methods there."""
     sign: dict[str, PairedDifference]
-    """CCE with the paper's sign minus that with the released code's, in points, by measure; empty without both."""
+    """CCE with the paper's sign minus that with the released code's, in shares, by measure; empty without both."""
     alpha: dict[str, PairedDifference]
-    """Focal loss with its alpha minus that without, in points, by measure; empty without both."""
+    """Focal loss with its alpha minus that without, in shares, by measure; empty without both."""
 
     @property
     def stand_in(self) -> bool:
@@ -197,8 +197,8 @@ def _measure(cell: StudyCell, root: Path) -> MeasuredCell:
     summaries = {job.config.seed: Run(job.folder).summary for job in finished}
     measured = {
         measure: Measured(
-            {seed: 100 * float(getattr(each, measure)) for seed, each in summaries.items()},
-            max(100 * _resolution(measure, each) for each in summaries.values()),
+            {seed: float(getattr(each, measure)) for seed, each in summaries.items()},
+            max(_resolution(measure, each) for each in summaries.values()),
         )
         for measure in (MEASURES if finished else ())
     }
@@ -220,7 +220,7 @@ def learned_nothing(summary: Summary) -> bool:
 
 
 def _majority(summaries: Sequence[Summary]) -> dict[str, float]:
-    """Return what always answering the class with most training images would reach, in percent."""
+    """Return what always answering the class with most training images would reach, as a share."""
     if not summaries:
         return {}
     shares, chances = [], []
@@ -228,7 +228,7 @@ def _majority(summaries: Sequence[Summary]) -> dict[str, float]:
         largest = max(each.per_class, key=lambda row: row.train_count)
         shares.append(largest.test_count / sum(row.test_count for row in each.per_class))
         chances.append(1 / sum(row.test_count > 0 for row in each.per_class))
-    return {"balanced_accuracy": 100 * statistics.fmean(chances), "accuracy": 100 * statistics.fmean(shares)}
+    return {"balanced_accuracy": statistics.fmean(chances), "accuracy": statistics.fmean(shares)}
 
 
 def _corrected(columns: Sequence[MeasuredColumn]) -> tuple[MeasuredColumn, ...]:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import write_text
+from evenhand.core.files import check_target, write_text
 from evenhand.core.text import some
 from evenhand.metrics.by_image import correct_by_image
 from evenhand.report._drawing import draw_figures
@@ -63,6 +64,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     """
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
+    check_target(target)  # before anything is drawn
     text = render(read_material(paths), embedding=embedding)
     write_text(target, text)
     return target
@@ -70,7 +72,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
 
 def _target(folders: Sequence[Path], out: Path | None) -> Path:
     if out is not None:
-        return out / "report.html" if out.is_dir() else out
+        return out / "report.html" if os.path.isdir(out) else out
     if len(folders) > 1:
         raise EvenhandError(f"A page about {len(folders)} runs belongs to none of their folders; say where with --out.")
     only = folders[0] if folders else Path()

@@ -269,12 +269,34 @@ def read_recipe(name: str) -> str:
     return (files("evenhand.runs") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def save_config(config: Config, path: Path, command: str = "") -> None:
-    """Write the whole config as YAML, with the command that made it on top."""
+RESOLVED = "# resolved: "
+"""How the line begins that says what a config leaves open came to."""
+
+
+def save_config(
+    config: Config, path: Path, command: str = "", resolved: Mapping[str, bool | float | str] | None = None
+) -> None:
+    """Write the whole config as YAML; on top, as comments, the command that made it and what it left open came to.
+
+    What was left open stays open below, so that the run keeps its name and is continued as it was asked for.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.runs.config import load_config, make_config, save_config
+        >>> path = Path(tempfile.mkdtemp()) / "config.yaml"
+        >>> save_config(make_config(), path, "evenhand train", {"image_size": 64, "flip": True})
+        >>> path.read_text().splitlines()[:2]
+        ['# evenhand train', '# resolved: image_size 64, flip true']
+        >>> load_config(path) == make_config()
+        True
+    """
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    told = ", ".join(f"{name} {str(value).lower()}" for name, value in (resolved or {}).items())
+    top = [f"# {command}"] * bool(command) + [RESOLVED + told] * bool(told)
     # A line break would end the comment, and YAML takes no control characters even there.
-    command = "".join(character if character.isprintable() else " " for character in command)
-    write_text(path, (f"# {command}\n" if command else "") + text)
+    lines = ["".join(character if character.isprintable() else " " for character in line) for line in top]
+    write_text(path, "".join(f"{line}\n" for line in lines) + text)
 
 
 def load_config(path: Path) -> Config:

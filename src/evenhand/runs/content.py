@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.text import some
+from evenhand.core.text import clipped, some
 from evenhand.metrics import classification as judge
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shots import shot_groups
@@ -136,10 +136,10 @@ class Adjustment(_Content):
     layer are evened out."""
     chosen: str
     """Who chose it: `given`, or `validation`."""
-    tau: float | None = None
+    tau: float | None = Field(None, ge=-1000, le=1000)
     prior: str | None = None
     """The shares it was changed to: `train`, `balanced` or a file."""
-    added_to_logits: tuple[float, ...] | None = None
+    added_to_logits: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] | None = None
     """One for each class."""
 
 
@@ -260,7 +260,7 @@ def check_history(rows: Sequence[EpochRow]) -> None:
 
 def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
     """Refuse predictions of other images than those of a split."""
-    if predictions.ids.tolist() != list(ids):
+    if len(predictions) != len(ids) or predictions.ids.tolist() != list(ids):
         own = set(ids)
         strange = [name for name in predictions.ids.tolist() if name not in own]
         told = f", such as {some(strange, 1)}" if strange else ""
@@ -289,4 +289,4 @@ def _rows_of(ids: NDArray[np.str_], predictions: Predictions) -> NDArray[np.int6
 
 
 def _shapes(*arrays: NDArray[Any]) -> str:
-    return ", ".join(f"{array.dtype} {array.shape}" for array in arrays)
+    return ", ".join(clipped(f"{array.dtype} {array.shape}") for array in arrays)

@@ -20,7 +20,7 @@ from evenhand.core.files import read_bytes, read_json_bytes, write_csv, write_js
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.runs import names
 from evenhand.runs.checksums import check, replacing_checked
-from evenhand.runs.config import Config, load_config, save_config
+from evenhand.runs.config import RESOLVED, Config, load_config, save_config
 from evenhand.runs.content import (
     Adjustment,
     Environment,
@@ -148,13 +148,13 @@ class Run:
     def command(self) -> str:
         """What was typed to make it, or what repeats it."""
         first = self.config_text.partition("\n")[0]
-        if first.startswith("#"):
+        if first.startswith("#") and not first.startswith(RESOLVED):
             return first.removeprefix("#").strip()
         return shlex.join(["evenhand", "train", "--config", str(self.path / names.CONFIG)])
 
-    def write_config(self, config: Config, command: str = "") -> None:
-        """Write its config, with the command that made it on top."""
-        save_config(config, self.path / names.CONFIG, command)
+    def write_config(self, config: Config, command: str = "", resolved: Mapping[str, Any] | None = None) -> None:
+        """Write its config, on top the command that made it and what was decided where the config leaves it open."""
+        save_config(config, self.path / names.CONFIG, command, resolved)
         self._forget("config", "config_text")
 
     @cached_property
@@ -198,8 +198,9 @@ class Run:
         return rows
 
     def write_history(self, rows: Sequence[EpochRow]) -> None:
-        """Write all epochs anew, with every digit."""
-        write_csv(self.path / names.HISTORY, rows)
+        """Write all epochs anew, with every digit: the columns that all of them have."""
+        shared = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
+        write_csv(self.path / names.HISTORY, [{name: row[name] for name in shared} for row in rows])
         self._forget("history")
 
     # What it learnt

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import read_bytes
 from evenhand.core.text import some
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
@@ -108,13 +109,13 @@ def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
         array([0.25, 0.75])
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_bytes(path, 2**24).decode()
         if path.suffix.lower() == ".json":
             content = {str(name): float(share) for name, share in json.loads(text).items()}
         else:
             rows = [row for row in csv.reader(io.StringIO(text)) if row]
             content = {row[0].strip(): float(row[1]) for row in rows if row[1:] and row[1].strip() != "share"}
-    except (OSError, ValueError, IndexError, AttributeError, TypeError) as error:
+    except (ValueError, IndexError, AttributeError, TypeError, OverflowError, RecursionError, csv.Error) as error:
         raise EvenhandError(f"Cannot read class shares from {path}: {reason(error)}.") from error
     missing, unknown = set(class_names) - set(content), set(content) - set(class_names)
     if missing or unknown:

@@ -2,15 +2,19 @@
 
 import io
 import json
+import math
+import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
@@ -18,15 +22,16 @@ from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import Interpolation
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
-from evenhand.models.heads import last_layer, replace_head
+from evenhand.models.heads import last_layer, read_head, replace_head
 from evenhand.models.transform import InputTransform
 from evenhand.runs.checksums import check, replacing_checked
 from evenhand.runs.config import Config
-from evenhand.runs.content import check_history
+from evenhand.runs.content import EpochRow, check_history
 from evenhand.training._backbones import find_backbone
 
 LARGEST_SIZE = 4096
 """Pixels, as in the config."""
+_COLUMNS = {"epoch", "lr", "train_loss", "seconds", "images_per_second"}
 HEAD_ONLY = "network.head."
 """How the names of weights begin where a last layer is trained on features."""
 
@@ -123,12 +128,26 @@ def _read_card(text: str) -> Card:
     numbers = (*seen.mean, *seen.std)
     if not all(isinstance(each, str) for each in texts) or not 2 <= len(set(card.class_names)) == len(card.class_names):
         raise ValueError("the names on their card are no texts, or come twice")
-    if not all(type(each) is int and 1 <= each <= LARGEST_SIZE for each in sizes) or card.channels not in (1, 3):
-        raise ValueError(f"the sizes on their card are {sizes} with {card.channels!r} channels")
-    if seen.crop_size > card.image_size or not all(isinstance(each, int | float) for each in numbers):
+    if not all(type(each) is int and 1 <= each <= LARGEST_SIZE for each in sizes):
+        raise ValueError(f"the sizes on their card are {sizes}")
+    if type(card.channels) is not int or card.channels not in (1, 3):
+        raise ValueError(f"their card speaks of {card.channels!r} channels")
+    if seen.crop_size > card.image_size or not all(type(each) in (int, float) for each in numbers):
         raise ValueError("the preprocessing on their card is none")
-    if len(seen.mean) != card.channels or len(seen.std) != card.channels or not min(seen.std) > 0:
+    if len(seen.mean) != card.channels or len(seen.std) != card.channels:
         raise ValueError("the normalisation on their card is none")
+    if not all(abs(each) < 1e6 for each in seen.mean) or not all(1e-6 < each < 1e6 for each in seen.std):
+        raise ValueError("the normalisation on their card is none")
+    if card.interpolation not in get_args(Interpolation) or type(card.stretch) is not bool:
+        raise ValueError("the resizing on their card is none")
+    read_head(card.head)
+    body = card.backbone
+    if body is not None and (
+        set(body) != {"sha256", "source"}
+        or not all(isinstance(each, str) for each in body.values())
+        or not re.fullmatch("[0-9a-f]{64}", body["sha256"])
+    ):
+        raise ValueError("the backbone on their card is none")
     return card
 
 
@@ -146,6 +165,9 @@ def read_card(path: Path) -> Card | None:
 def load_classifier(path: Path) -> tuple[Classifier, Card]:
     """Build the network that a file of weights belongs to and fill it."""
     tensors, card = load_weights(path)
+    # Before a last layer is built that no memory holds.
+    if not any(tensor.shape[:1] == (len(card.class_names),) for tensor in tensors.values()):
+        raise EvenhandError(f"The weights in {path} are not those of {len(card.class_names):,} classes.")
     model = card.build(near=path.parent.parent)
     try:
         if card.backbone is None:
@@ -206,12 +228,79 @@ def _check_state(state: dict[str, Any]) -> None:
         raise ValueError(f"its epoch is {epoch!r}")
     if not isinstance(state.get("config", {}), dict):
         raise ValueError("its config is none")
-    check_history(history)
+    _check_rows(history)
     if len(history) != epoch:
         raise ValueError(f"it is of epoch {epoch}, but its history has {len(history)}")
-    for name in ("balanced_accuracy", "accuracy"):
-        if name in best and not (0 <= best[name] <= 1 and 1 <= best[f"{name}_epoch"] <= epoch):
-            raise ValueError(f"its best {name} is {best[name]!r}")
+    if best != best_of(history):
+        raise ValueError(f"its best epoch is {best!r}, but its history says {best_of(history)!r}")
+
+
+def _check_rows(history: Any) -> None:
+    """Refuse what is no history of numbers: later epochs are added to it, and it is judged at the end."""
+    if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
+        raise ValueError("its history is none")
+    for row in history:
+        lacking = _COLUMNS - set(row)
+        if lacking or list(row) != list(history[0]):
+            raise ValueError(f"its history has rows of other columns, or without {', '.join(sorted(_COLUMNS))}")
+        wrong = [name for name, value in row.items() if type(value) not in (int, float) or math.isinf(value)]
+        if wrong:
+            raise ValueError(f"{wrong[0]} in its history is {row[wrong[0]]!r}")
+    check_history(history)
+
+
+def best_of(history: Sequence[EpochRow]) -> dict[str, float]:
+    """Return the highest validation figures of a history, and the first epoch that reached each.
+
+    Example:
+        >>> from evenhand.training._checkpoint import best_of
+        >>> best_of([{"epoch": 1, "val_accuracy": 0.5}, {"epoch": 2, "val_accuracy": 0.5}])
+        {'accuracy': 0.5, 'accuracy_epoch': 1}
+    """
+    best: dict[str, float] = {}
+    for row in history:
+        for metric in ("balanced_accuracy", "accuracy"):
+            value = row.get(f"val_{metric}")
+            if value is not None and value > best.get(metric, -1.0):
+                best |= {metric: value, f"{metric}_epoch": row["epoch"]}
+    return best
+
+
+def fill_model(model: nn.Module, saved: dict[str, Tensor]) -> None:
+    """Put the weights of a state into a network, which must be of their kind.
+
+    Raises:
+        ValueError: they are not its weights, or not finite.
+    """
+    own = model.state_dict()
+    if own.keys() != saved.keys() or any(own[name].dtype != saved[name].dtype for name in own):
+        raise ValueError("it holds the weights of another network")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in saved.values()):
+        raise ValueError("its weights are not finite")
+    model.load_state_dict(saved)
+
+
+def fill_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Give an optimizer the momenta of a state; its settings stay those of the config.
+
+    Raises:
+        ValueError: they are not those of its weights, or not finite.
+    """
+    groups = optimizer.state_dict()["param_groups"]
+    if [group["params"] for group in saved["param_groups"]] != [group["params"] for group in groups]:
+        raise ValueError("it holds the optimizer of another network")
+    own = {place for group in groups for place in group["params"]}
+    if not set(saved["state"]) <= own:
+        raise ValueError("it holds the optimizer of another network")
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            for buffer in optimizer.state.get(weight, {}).values():
+                # Without momentum there is none to keep.
+                if buffer is None and not group["momentum"]:
+                    continue
+                if buffer.shape != weight.shape or not bool(torch.isfinite(buffer).all()):
+                    raise ValueError("its momenta are not those of the weights")
 
 
 def _refuse_other(path: Path, state: dict[str, Any], config: Config) -> None:

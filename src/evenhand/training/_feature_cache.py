@@ -7,7 +7,6 @@ is whole, so an interrupted extraction loses no more than the part it was at, an
 
 import logging
 import uuid
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from filelock import BaseFileLock, FileLock, Timeout
 from numpy.typing import NDArray
 
+from evenhand.core.arrays import read_arrays
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 
@@ -105,18 +105,18 @@ class FeatureStore:
 
     def _read(self, path: Path, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
         try:
-            with np.load(path, allow_pickle=False) as part:
-                if str(part["key"]) != self.key:
-                    raise ValueError("they are of other weights or another preprocessing")
-                digests = [row.tobytes() for row in part["digests"]]
-                if rows.keys().isdisjoint(digests):
-                    return set()
-                features = part["features"]
+            part = read_arrays(path, ["key", "digests"])
+            if str(part["key"]) != self.key:
+                raise ValueError("they are of other weights or another preprocessing")
+            digests = [row.tobytes() for row in part["digests"]]
+            if rows.keys().isdisjoint(digests):
+                return set()
+            features = read_arrays(path, ["features"])["features"]
             if features.shape != (len(digests), self.num_features) or features.dtype != np.float16:
                 raise ValueError(f"they are {features.shape} of {features.dtype}")
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        except (EvenhandError, ValueError) as error:
+            if not path.exists():  # another process has cleared it
+                return set()
             _logger.warning("The cached features in %s cannot be used (%s) and are computed again.", path, error)
             return set()
         known = [(row, digest) for row, digest in enumerate(digests) if digest in rows]

@@ -30,7 +30,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
-from evenhand.data.reading import EVERY, RowReader, Threads, processors, read_ahead
+from evenhand.data.reading import Lines, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
@@ -210,32 +210,18 @@ class _Speed(ProgressColumn):
 
 @contextmanager
 def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """Show how far the work is, how fast it goes and how long it takes: as a bar, or in lines without a terminal."""
-    title = "Computing features" + " of mirror images" * mirror
-    if show and not sys.stderr.isatty():
-        yield _Lines(title, total)
-        return
+    """Show how far the work is, how fast it goes and how long it takes; in a pipe, a line now and then."""
+    hidden = not (show and sys.stderr.isatty())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda number: bar.advance(task, number)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        title = "Computing features" + " of mirror images" * mirror
+        task, lines = bar.add_task(title, total=total), Lines(title, total, show=show)
 
+        def advance(number: int) -> None:
+            bar.advance(task, number)
+            lines.advance(number)
 
-class _Lines:
-    """Says how far the work is from time to time."""
-
-    def __init__(self, title: str, total: int) -> None:
-        self.title, self.total, self.done = title, total, 0
-        self.began = self.said = time.monotonic()
-
-    def __call__(self, number: int) -> None:
-        self.done += number
-        now = time.monotonic()
-        if now - self.said > EVERY:
-            self.said, speed = now, self.done / (now - self.began)
-            left = (self.total - self.done) / speed
-            how_far = f"{self.done:,} of {self.total:,}, {speed:,.0f} images/s, {left:,.0f} s left"
-            _logger.info("%s: %s", self.title, how_far)
+        yield advance
 
 
 def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:

@@ -8,7 +8,7 @@ from torch import nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.backbone import Backbone, find_weights, input_transform, load_backbone
-from evenhand.models.build import known_model
+from evenhand.models.build import require_model
 from evenhand.models.cifar import BLOCKS_AND_WIDTH
 from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.models.heads import CosineHead, last_layer
@@ -49,7 +49,7 @@ def find_pretrained(config: Config) -> Pretrained | None:
     Raises:
         EvenhandError: they cannot be had; in one sentence, with what to do.
     """
-    name, head = known_model(config.model.name), config.start.train == "head"
+    name, head = require_model(config.model.name), config.start.train == "head"
     if config.start.weights is None:
         if not config.model.pretrained:
             return None

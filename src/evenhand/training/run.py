@@ -26,7 +26,7 @@ from evenhand.data.table import Split
 from evenhand.metrics.failures import ended_at_worst
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.summary import summarise
-from evenhand.models.build import known_model
+from evenhand.models.build import require_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails, precision_name
 from evenhand.runs.folder import Run
@@ -96,7 +96,7 @@ def begin_run(config: Config, folder: Path, *, command: str = "", callback: Call
     prepared = prepare(config, progress=fabric.is_global_zero)
     trainer = Trainer(config, run, prepared, fabric)
     if fabric.is_global_zero:
-        run.write_config(config, command)
+        run.write_config(config, command, trainer.resolved())
     return _finish(run, trainer, 0, callback or Callback())
 
 
@@ -146,7 +146,7 @@ def _check(config: Config) -> None:
             f"{config.objective} chooses its tau on validation images, which --select last does without; give tau a "
             "number, such as post-hoc:tau=1."
         )
-    known_model(config.model.name)
+    require_model(config.model.name)
     if config.compute.tensorboard:
         require_tensorboard()
 

@@ -27,7 +27,15 @@ from evenhand.runs.config import Config
 from evenhand.runs.content import EpochRow, precision_name
 from evenhand.runs.folder import Run
 from evenhand.training._backbones import weights_told
-from evenhand.training._checkpoint import Card, load_state, save_state, save_weights, what_state_fixes
+from evenhand.training._checkpoint import (
+    Card,
+    fill_model,
+    fill_optimizer,
+    load_state,
+    save_state,
+    save_weights,
+    what_state_fixes,
+)
 from evenhand.training._pretrained import head_alone, parameter_groups
 from evenhand.training._selection import ERROR, balanced_accuracy_error, kept_row
 from evenhand.training._tensorboard import Board
@@ -132,9 +140,9 @@ class Trainer:
         """Take up the state on disk; return how many epochs are done."""
         state = load_state(self.run.state, self.config)
         try:
-            self.model.load_state_dict(state["model"])
+            fill_model(self.model, state["model"])
             for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(content)
+                fill_optimizer(optimizer, content)
             torch.set_rng_state(state["rng"])
             if self.fabric.device.type == "cuda":
                 torch.cuda.set_rng_state(state["cuda_rng"], self.fabric.device)

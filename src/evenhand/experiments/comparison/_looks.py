@@ -1,12 +1,15 @@
 """Looking again, honestly: the 5% are shared by all looks at a comparison, and `looks.json` remembers them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from evenhand.core.errors import EvenhandError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json, write_json
+from evenhand.core.text import clipped
 from evenhand.experiments.comparison.verdict import Difference
 from evenhand.metrics.paired import LEVEL
 
@@ -98,10 +101,10 @@ def read_looks(folder: Path, family: str) -> list[Look]:
         return []
     try:
         return [_look(each) for each in read_json(path).get(family, [])]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (EvenhandError, TypeError, ValueError) as error:
         raise EvenhandError(
-            f"Cannot read {path} ({error}); without it nobody knows how often was looked, so mend it, or remove it and "
-            "take what follows as exploratory."
+            f"Cannot read {path} ({_why(error).removeprefix(f'Cannot read {path}: ')}); without it nobody knows how "
+            "often was looked, so mend it, or remove it and take what follows as exploratory."
         ) from error
 
 
@@ -112,19 +115,48 @@ def write_look(folder: Path, family: str, look: Look) -> None:
     write_json(path, {**content, family: [*content.get(family, []), look.to_json()]})
 
 
-def _look(content: Mapping[str, Any]) -> Look:
-    known = set(Difference.__dataclass_fields__)
-    differences = [
-        Difference(**{key: value for key, value in each.items() if key in known}) for each in content["differences"]
-    ]
-    return Look(
-        seeds=int(content["seeds"]),
-        level=float(content["level"]),
-        margin=float(content["margin"]),
-        picked=tuple(map(str, content["picked"])),
-        differences=tuple(differences),
-        exploratory=bool(content["exploratory"]),
-    )
+class _Stored(BaseModel):
+    # Strict: a text that looks like a number is none. What is derived from the rest is left alone.
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+
+class _StoredDifference(_Stored):
+    objective: str
+    baseline: str
+    metric: Literal["balanced_accuracy", "few"]
+    seeds: int = Field(ge=1)
+    mean: float
+    low: float | None
+    high: float | None
+    level: float = Field(0.0, ge=0, le=1)
+    claimed: bool = False
+    on_these_images: bool = False
+    margin: float = Field(0.01, ge=0, le=1)
+    p: float | None = None
+    spread: float | None = None
+    failed: str = ""
+
+
+class _StoredLook(_Stored):
+    seeds: int = Field(ge=1)
+    level: float = Field(ge=0, le=1)
+    margin: float = Field(ge=0, le=1)
+    picked: list[str]
+    differences: list[_StoredDifference]
+    exploratory: bool
+
+
+def _look(content: object) -> Look:
+    stored = _StoredLook.model_validate(content)
+    differences = tuple(Difference(**each.model_dump()) for each in stored.differences)
+    return Look(stored.seeds, stored.level, stored.margin, tuple(stored.picked), differences, stored.exploratory)
+
+
+def _why(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return reason(error)
+    first = error.errors(include_url=False, include_context=False)[0]
+    return clipped(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
 
 
 def looks_note(looks: Sequence[Look], planned: Sequence[int]) -> str:

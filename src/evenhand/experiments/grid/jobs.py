@@ -1,25 +1,21 @@
 """A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its content."""
 
-import json
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.extras import how_to_install
-from evenhand.core.files import write_json
+from evenhand.core.files import read_json, write_json
 from evenhand.core.locks import LOCK, is_locked
 from evenhand.core.spec import parse
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.naming import canonical_source, is_benchmark, run_folder
-from evenhand.models.build import known_model
-from evenhand.models.from_timm import PREFIX
+from evenhand.models.build import require_model
 from evenhand.runs.config import Config, validate
 from evenhand.runs.folder import Run
 from evenhand.training.objectives import canonical_objective, first_stage, stage_of
@@ -98,10 +94,10 @@ def write_failure(failure: Failure, trace: str = "") -> None:
 def read_failure(job: Job) -> Failure | None:
     """Return why the last attempt at a run failed, or None."""
     try:
-        return Failure(job, str(json.loads(job.failure.read_text("utf-8"))["reason"]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError):
+        if not job.failure.exists():
+            return None
+        return Failure(job, str(read_json(job.failure)["reason"]))
+    except (EvenhandError, OSError, LookupError):
         return Failure(job, f"It failed, but {job.failure} cannot be read.")
 
 
@@ -142,7 +138,7 @@ def make_grid(
     chosen = (
         _distinct("source", [base.data.source] if sources is None else sources, _known_source),
         _distinct("imbalance", [base.data.imbalance] if imbalances is None else imbalances, _canonical_imbalance),
-        _distinct("network", [base.model.name] if models is None else models, _known_model),
+        _distinct("network", [base.model.name] if models is None else models, require_model),
         _distinct("seed", seeds, lambda seed: seed),
         _distinct("objective", objectives, canonical_objective),
     )
@@ -209,16 +205,6 @@ def job_after(first: Job, config: Config) -> Job:
 
 def _canonical_imbalance(text: str) -> str:
     return str(Imbalance.parse(text))
-
-
-def _known_model(name: str) -> str:
-    """Refuse an unknown network without building one."""
-    if name.startswith(PREFIX):
-        if find_spec("timm") is None:
-            raise EvenhandError(f"Networks of timm need one more package: {how_to_install('timm')}.")
-    else:
-        known_model(name)
-    return name
 
 
 def _known_source(source: str) -> str:

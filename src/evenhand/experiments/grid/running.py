@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.files import check_folder
 from evenhand.experiments.grid._on_ray import run_on_ray
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import run_jobs
@@ -41,6 +42,8 @@ def run_on_engine(
         callback: who looks on.
     """
     check_engine(engine, workers=workers, address=address)
+    for folder in {job.folder.parent for job in jobs}:
+        check_folder(folder, make=True)  # or each run would find out by itself
     if engine == "ray":
         return run_on_ray(jobs, address=address, command=command, callback=callback)
     return run_jobs(jobs, workers=workers, command=command, callback=callback)
