@@ -296,7 +296,7 @@ def test_who_waits_for_another_process_says_so(pixels, cache, caplog):
 
 
 def test_without_a_terminal_lines_say_how_far_it_is(pixels, cache, caplog, monkeypatch):
-    monkeypatch.setattr(room, "EVERY", 0.0)
+    monkeypatch.setattr("evenhand.data.reading.EVERY", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
     with caplog.at_level(logging.INFO, "evenhand"):
         extract_features(pixels, Counting(), cache=cache)

@@ -5,12 +5,12 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models._from_timm import PREFIX, describe_timm, timm_body, timm_transform
 from evenhand.models._lite0 import TRANSFORM, find_lite0
 from evenhand.models._zoo import torchvision_transform, torchvision_weights
 from evenhand.models.build import build_model, known_model
 from evenhand.models.cifar import BLOCKS_AND_WIDTH
 from evenhand.models.classifier import Classifier
-from evenhand.models.from_timm import PREFIX, describe_timm, timm_body, timm_transform
 from evenhand.models.names import LITE0
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import get_args
 
 from evenhand.core.errors import EvenhandError
+from evenhand.models._from_timm import PREFIX, build_timm, require_timm
 from evenhand.models._lite0 import build_lite0
 from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
-from evenhand.models.from_timm import PREFIX, build_timm, require_timm
 from evenhand.models.names import LITE0
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)
