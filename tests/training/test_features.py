@@ -203,7 +203,10 @@ def test_damaged_parts_are_computed_again(pixels, cache, damage, caplog):
         after = extract_features(pixels, again, cache=cache)
     assert again.seen == 20
     assert str(part) in caplog.text
+    assert len(caplog.records) == 1
     assert_array_equal(after.values, before.values)
+    extract_features(pixels, Counting(most=0), cache=cache)
+    assert len(caplog.records) == 1  # told once
 
 
 def test_a_foreign_part_is_not_used(pixels, cache, caplog):

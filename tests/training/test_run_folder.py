@@ -187,6 +187,17 @@ def test_thumbnails_of_large_images_are_small() -> None:
     assert small.images.shape[1:] == (50, 50, 1)
 
 
+@pytest.mark.parametrize(("most", "each"), [(200, 5), (30, 3), (4, 1)])
+def test_many_classes_share_the_pictures_of_right_answers(most, each, monkeypatch) -> None:
+    monkeypatch.setattr("evenhand.training.run.MOST_RIGHT", most)
+    prepared = prepare(tiny(), progress=False)
+    rows, counts, table = prepared.splits.test, prepared.splits.counts, prepared.table
+    labels = table.labels[rows]
+    logits = np.eye(10, dtype=np.float32)[labels]
+    small = _thumbnails(prepared, Predictions(logits, labels, table.ids[rows], table.class_names, counts))
+    assert np.bincount(labels[small.index]).tolist() == [each] * 10
+
+
 def test_summary_is_that_of_the_predictions(whole: Path) -> None:
     summary = untimed_summary(whole)
     judged = summarise(Run(whole).predictions)

@@ -8,7 +8,7 @@ is whole, so an interrupted extraction loses no more than the part it was at, an
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +118,9 @@ class FeatureStore:
             if not path.exists():  # another process has cleared it
                 return set()
             _logger.warning("The cached features in %s cannot be used (%s) and are computed again.", path, error)
+            if not isinstance(error, OSError):  # it will never be of use, and is told once
+                with suppress(OSError):
+                    path.unlink()
             return set()
         known = [(row, digest) for row, digest in enumerate(digests) if digest in rows]
         for row, digest in known:
