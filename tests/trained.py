@@ -44,7 +44,13 @@ def draw(root: Path, counts: dict[str, int], seed: int = 0) -> Path:
 
 
 def config(source: Path, **flags: object) -> Config:
-    settings = {"data__image_size": 16, "epochs": 2, "compute__precision": "float32", "batch_size": 16}
+    settings = {
+        "objective": "cce",
+        "data__image_size": 16,
+        "epochs": 2,
+        "compute__precision": "float32",
+        "batch_size": 16,
+    }
     return make_config(data__source=str(source), **{**settings, **flags})
 
 

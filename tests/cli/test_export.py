@@ -125,7 +125,18 @@ def test_what_was_followed_in_training_is_followed_after_it(
     (tmp_path / "linked").mkdir()
     for name in ("cat", "dog"):
         (tmp_path / "linked" / name).symlink_to(photos / name)
-    asked = ("--allow-outside", "--recipe", "small", "--epochs", "1", "--out", tmp_path / "run", "--quiet")
+    asked = (
+        "--allow-outside",
+        "--recipe",
+        "small",
+        "--objective",
+        "cce",
+        "--epochs",
+        "1",
+        "--out",
+        tmp_path / "run",
+        "--quiet",
+    )
     for command in (
         ("train", tmp_path / "linked", *asked),
         ("evaluate", tmp_path / "run"),

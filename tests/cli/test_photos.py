@@ -69,7 +69,7 @@ def test_a_comparison_ends_with_a_model(capsys: Capture, monkeypatch: Patch, pho
         "--jobs", "1", "--out", folder,
     )  # fmt: skip
     assert code == 0
-    assert "averaged (--ensemble) reach" in " ".join(out.split())
+    assert "Every seed has test images of its own" in " ".join(out.split())
     for options in ((), ("--ensemble",)):
         code, out, err = evenhand(capsys, monkeypatch, "predict", folder, photos / "red", *options)
         assert (code, err) == (0, "")

@@ -44,7 +44,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
 def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
     """A process of its own, so that whatever libraries print by themselves is seen too."""
     done = subprocess.run(
-        [sys.executable, "-m", "evenhand", "train", "digits", "--epochs", "2", *FAST],
+        [sys.executable, "-m", "evenhand", "train", "digits", "--objective", "cce", "--epochs", "2", *FAST],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -68,7 +68,7 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
     assert f"cce on digits: balanced accuracy {summary.balanced_accuracy:.1%} [" in done.stdout
     assert "worst class" in done.stdout
     first = (tmp_path / folder / "config.yaml").read_text().splitlines()[0]
-    assert first == "# evenhand train digits --epochs 2 --imbalance exp:20 --precision float32"
+    assert first == "# evenhand train digits --objective cce --epochs 2 --imbalance exp:20 --precision float32"
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
         (["--recipe", "papr"], "There is no recipe 'papr'; there are small, photos, paper, road-marking."),
         (["--set", "optimizer.lrr=0.1"], "Unknown setting 'optimizer.lrr'; the nearest known one is 'optimizer.lr'."),
         (["--set", "lr"], "A setting is KEY=VALUE, such as optimizer.lr=0.05, got 'lr'."),
-        (["--select", "nonsense"], "select cannot be 'nonsense': input should be 'best' or 'last'."),
+        (["--select", "nonsense"], "select cannot be 'nonsense': input should be 'best', 'late' or 'last'."),
         (["--epochs", "0"], "epochs cannot be 0: "),
         (["--imbalance", "exp:lots"], "'exp:lots'"),
         (["--precision", "int4"], "compute.precision cannot be 'int4': "),
@@ -271,7 +271,7 @@ def test_what_was_left_open_is_said_and_kept(
     code, _, err = evenhand(capsys, monkeypatch, "train", photos, *settings)
     assert code == 0
     first, second, *_ = err.splitlines()
-    assert first == f"evenhand: training cce on {photos} ..."
+    assert first == f"evenhand: training balanced-softmax on {photos} ..."
     assert second == "evenhand: images of 64 px, colour, mirrored at random; computed in float32"
     kept = json.loads((tmp_path / "run" / "summary.json").read_text())["resolved"]
     assert kept == {

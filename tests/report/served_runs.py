@@ -19,7 +19,7 @@ RECALLS = {"cat": (120, 0.9), "dog": (40, 0.7), "owl": (6, 0.25)}
 
 def write_run(folder: Path, *, done: int = 4, finished: bool = True, age: float = 0.0, **flags: Any) -> Path:
     """Write what a run of 4 epochs leaves on disk after so many of them, and make it so many seconds old."""
-    config = make_config(**{"epochs": 4, "data__imbalance": "exp:20", **flags})
+    config = make_config(**{"objective": "cce", "epochs": 4, "data__imbalance": "exp:20", **flags})
     fabricated.write_run(folder, config, rows=[history_row(epoch) for epoch in range(1, done + 1)])
     if finished:
         write_summary(folder)

@@ -109,7 +109,8 @@ def terminated(folder: Path) -> None:
 def _by_signal(number: int, folder: Path) -> None:
     before(Objective, "step", at(10, lambda: end(number)))
     options = [part for setting in SETTINGS for part in ("--set", setting)]
-    sys.argv = ["evenhand", "train", "digits", "--imbalance", "exp:20", "--epochs", "3", "--out", str(folder), *options]
+    asked = ["--objective", "cce", "--imbalance", "exp:20", "--epochs", "3", "--out", str(folder)]
+    sys.argv = ["evenhand", "train", "digits", *asked, *options]
     cli.main()
 
 

@@ -265,7 +265,7 @@ def test_a_part_that_sets_in_after_the_selected_epoch_is_told() -> None:
     objective = build_objective("ldam+drw", counts=COUNTS, epochs=10)
     assert objective.notes(9) == []
     (note,) = objective.notes(8)
-    assert note.startswith("drw sets in at epoch 9, after epoch 8, which was the best on validation")
+    assert note.startswith("drw sets in at epoch 9, after epoch 8, which was taken by validation")
 
 
 def test_the_prior_that_training_implies() -> None:

@@ -31,7 +31,7 @@ def second_stage(run: Path | str, stage: str, *, epochs: int | None = None) -> C
         >>> from evenhand.runs.config import make_config
         >>> from evenhand.training.run import train_run
         >>> from evenhand.training.start import second_stage
-        >>> run = train_run(make_config(epochs=1, data__imbalance="exp:20"), Path(tempfile.mkdtemp()) / "first")
+        >>> run = train_run(make_config(objective="cce", epochs=1), Path(tempfile.mkdtemp()) / "first")
         >>> config = second_stage(run.path, "crt", epochs=2)
         >>> config.objective, config.start.load, config.start.train, config.epochs
         ('cce+crt', 'body', 'head', 2)
