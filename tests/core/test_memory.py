@@ -20,7 +20,19 @@ def test_without_a_limit_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
     memory.require_memory()
 
 
-@pytest.mark.parametrize(("code", "fits"), [("pass", True), ("exit(1)", False), ("while True: 1", False)])
+@pytest.mark.parametrize(
+    ("code", "fits"),
+    [
+        ("pass", True),
+        ("exit(1)", False),
+        ("while True: 1", False),
+        ("raise MemoryError", False),
+        ("import os; os.abort()", False),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", False),
+        ("import nothing_of_this_name", False),
+        ("import time; time.sleep(60)", False),
+    ],
+)
 def test_with_a_limit_another_process_tries(monkeypatch: pytest.MonkeyPatch, code: str, fits: bool) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (7 * 2**29, 7 * 2**29))
     monkeypatch.setattr(memory, "EVERYTHING", code)

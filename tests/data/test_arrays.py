@@ -1,5 +1,6 @@
 """`.npz` sources: what is accepted, what is refused and how, and that nothing in them is ever run."""
 
+import io
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -190,3 +191,40 @@ def test_pictures_that_would_unpack_to_far_more_are_refused(tmp_path: Path, monk
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
+
+
+def _head(descr: str, shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+LIES: dict[str, dict[str, bytes]] = {
+    "bomb": {"train_images": _head("|u1", (2**20, 8, 8)) + bytes(2**26)},
+    "bomb of labels": {"train_labels": _head("<i8", (2**23,)) + bytes(2**26)},
+    "bomb of names": {"class_names": _head("<U16", (2**20,)) + bytes(2**26)},
+    "bomb that is not asked for": {"other": _head("|u1", (2**26,)) + bytes(2**26)},
+    "huge shape": {"train_images": _head("|u1", (2**40, 8, 8))},
+    "huge labels": {"train_labels": _head("<i8", (2**60,))},
+    "negative shape": {"train_images": _head("|u1", (-4, 8, 8)) + bytes(256)},
+    "huge names": {"class_names": _head("<U100000000", (2**30,))},
+    "an archive in it": {"train_images": b"PK\x05\x06" + bytes(18)},
+}
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_archives_that_lie_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr("evenhand.core.arrays.MOST_UNPACKED", 2**18)
+    honest = {"train_images": _head("|u1", (4, 8, 8)) + bytes(256), "train_labels": _head("<i8", (4,)) + bytes(32)}
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**honest, **LIES[kind]}.items():
+            archive.writestr(f"{name}.npy", content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(EvenhandError) as caught:
+            load_npz(tmp_path / "x.npz")
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert "x.npz" in str(caught.value)

@@ -1,5 +1,6 @@
 """Looking again: what each look may claim, what stays, what is exploratory, and that all of it errs in 5% at most."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -184,3 +185,36 @@ def test_a_whole_sequence_of_looks_claims_wrongly_in_at_most_5_percent(noise: st
 @pytest.mark.parametrize("rivals", [1, 3, 7])
 def test_a_whole_sequence_of_looks_claims_wrongly_in_at_most_5_percent_of_many(noise: str, rivals: int) -> None:
     assert sequence_wrong(NOISES[noise], rivals, LONG) <= limit(LONG)
+
+
+ONE = look(3, 0.01, Difference("cce", "ce", "balanced_accuracy", 3, 0.02, 0.01, 0.03)).to_json()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seeds": "3"},
+        {"seeds": 0},
+        {"seeds": None},
+        {"level": 7.0},
+        {"margin": -1.0},
+        {"picked": "ce"},
+        {"picked": [1]},
+        {"exploratory": "no"},
+        {"differences": 3},
+        {"differences": [3]},
+        {"differences": [{}]},
+        *(
+            {"differences": [{**ONE["differences"][0], **each}]}
+            for each in ({"mean": "x"}, {"mean": None}, {"low": []}, {"metric": "speed"}, {"p": True}, {"claimed": 1})
+        ),
+    ],
+    ids=str,
+)
+def test_looks_with_other_values_are_told(tmp_path: Path, changed: dict[str, object]) -> None:
+    (tmp_path / "looks.json").write_text(json.dumps({"one": [{**ONE, **changed}]}))
+    with pytest.raises(EvenhandError, match=r"^Cannot read .*looks\.json \(.*\); without it nobody knows") as caught:
+        read_looks(tmp_path, "one")
+    assert "\n" not in str(caught.value)
+    (tmp_path / "looks.json").write_text(json.dumps({"one": [ONE]}))
+    assert read_looks(tmp_path, "one")[0].to_json() == ONE

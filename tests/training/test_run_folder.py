@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import Busy, claimed
 from evenhand.data.sources import load_source
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
@@ -19,7 +22,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.runs.config import load_config, make_config
 from evenhand.runs.folder import Run
 from evenhand.training._checkpoint import load_classifier, load_state
-from evenhand.training.run import _thumbnails, train_run
+from evenhand.training.run import _thumbnails, resume_run, train_run
 from evenhand.training.setup import prepare
 from tests.training.runs import Notes, files_of, tiny, trainer_of, untimed_history, untimed_summary
 
@@ -312,3 +315,48 @@ def test_the_papers_recipe_says_what_mirroring_digits_does(tmp_path: Path) -> No
     summary = train_run(make_config("paper", **flags), tmp_path / "run").summary
     (note,) = summary.notes
     assert note.startswith("Training images are mirrored as asked, but a mirror image of digits may show another class")
+
+
+HELD: dict[str, Callable[[Path], object]] = {
+    "trained": lambda path: train_run(tiny(), path),
+    "resumed": lambda path: resume_run(path),
+    "spelled otherwise": lambda path: train_run(tiny(), path.parent / "x" / ".." / path.name),
+    "relative": lambda path: train_run(tiny(), os.path.relpath(path)),
+    "as text": lambda path: train_run(tiny(), f"{path}/"),
+    "through a link": lambda path: train_run(tiny(), path.parent / "link"),
+    "resumed through a link": lambda path: resume_run(path.parent / "link"),
+    "claimed": lambda path: claimed(path).__enter__(),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_a_folder_that_is_held_is_trained_by_nobody_else(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run"
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link").symlink_to(path)
+    with claimed(path):
+        Run(path).write_config(tiny())
+        before = files_of(path)
+        with pytest.raises(Busy, match=r"Another process is at work in .*; wait until it ends, or choose another"):
+            HELD[kind](path)
+        assert files_of(path) == before
+
+
+@pytest.mark.parametrize("there", ["nothing", "folder", "file", "link", "run", "several"])
+def test_a_default_name_gets_a_number_of_its_own(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "run"
+    if there == "file":
+        path.touch()
+    elif there == "link":
+        path.symlink_to(tmp_path / "nowhere")
+    elif there != "nothing":
+        path.mkdir()
+    if there == "run":
+        Run(path).write_config(tiny())
+    if there == "several":
+        (tmp_path / "run_2").mkdir()
+        (tmp_path / "run_3").touch()
+    with claimed(path, number=True) as one, claimed(path, number=True) as other:
+        assert one != other
+        expected = {"nothing": ("run", "run_2"), "several": ("run_4", "run_5")}.get(there, ("run_2", "run_3"))
+        assert (one.name, other.name) == expected

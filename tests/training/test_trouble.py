@@ -245,6 +245,59 @@ def test_state_that_does_not_fit(copy: Path, change: str) -> None:
     assert sentence(lambda: resume_run(copy)) == f"The state in {copy} does not fit its config; start the run anew."
 
 
+def _first(state: dict[str, Any]) -> Any:
+    return state["optimizers"][0]["state"][0]
+
+
+def _row(**changed: object) -> Callable[[dict[str, Any]], object]:
+    return lambda state: state["history"][0].update(changed)
+
+
+STATES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "momentum of another shape": lambda state: _first(state).update(momentum_buffer=torch.zeros(3)),
+    "momentum that is a text": lambda state: _first(state).update(momentum_buffer="x"),
+    "momentum that is NaN": lambda state: _first(state)["momentum_buffer"].mul_(float("nan")),
+    "no momentum": lambda state: _first(state).update(momentum_buffer=None),
+    "momenta of nobody": lambda state: state["optimizers"][0].update(state={"a": {}}),
+    "one weight many times": lambda state: state["optimizers"][0]["param_groups"][0].update(params=[0] * 5),
+    "weights that are NaN": lambda state: next(iter(state["model"].values())).mul_(float("nan")),
+    "weights of another kind": lambda state: state.update(model={k: v.half() for k, v in state["model"].items()}),
+    "complex weights": lambda state: state.update(model={k: v + 0j for k, v in state["model"].items()}),
+    "a loss that is a text": _row(train_loss="x"),
+    "a loss that is a list": _row(lr=[1]),
+    "an epoch that is True": _row(epoch=True),
+    "endless seconds": _row(seconds=10**400),
+    "few columns": lambda state: state.update(history=[{"epoch": 1}]),
+    "best that is a list": lambda state: state.update(best=[1]),
+    "best of nothing": lambda state: state.update(best={}),
+    "best that is not the best": lambda state: state["best"].update(balanced_accuracy=0.99),
+    "best of another epoch": lambda state: state["best"].update(balanced_accuracy_epoch=1.5),
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_a_state_with_other_content_is_refused_before_an_epoch(copy: Path, kind: str) -> None:
+    path = copy / "state" / "state.pt"
+    state = torch.load(path, weights_only=True)
+    STATES[kind](state)
+    save_state(path, state)  # with its checksum
+    message = sentence(lambda: resume_run(copy))
+    assert message.endswith("; start the run anew.")
+    assert "summary.json" not in files_of(copy)
+
+
+@pytest.mark.parametrize("changed", [{"lr": "x"}, {"rate": "x"}, {"momentum": 5.0}, {"weight_decay": float("nan")}])
+def test_the_settings_of_an_optimizer_are_those_of_the_config(
+    copy: Path, whole: Path, changed: dict[str, object]
+) -> None:
+    path = copy / "state" / "state.pt"
+    state = torch.load(path, weights_only=True)
+    state["optimizers"][0]["param_groups"][0].update(changed)
+    save_state(path, state)
+    resume_run(copy)
+    assert_same_run(copy, whole)
+
+
 def test_config_of_another_model(copy: Path) -> None:
     save_config(tiny(model__name="resnet32"), copy / "config.yaml")
     assert "does not fit its config" in sentence(lambda: resume_run(copy))
