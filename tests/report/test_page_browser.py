@@ -187,14 +187,14 @@ def test_without_scripts_everything_is_there_to_read(browser: "Browser", address
         assert all(section.is_visible() for section in page.locator("section").all())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_only_boxes_scroll_sideways_never_the_page(browser: "Browser", address: str, width: int, scheme: str) -> None:
-    with new_page(browser, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
-        page.goto(address)
-        assert page.evaluate(SIDEWAYS) == 0
-        light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 250)"
-        assert light == (scheme == "light")
+def test_only_boxes_scroll_sideways_never_the_page(page: "Page") -> None:
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(SIDEWAYS) == 0
+            light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 250)"
+            assert light == (scheme == "light")
 
 
 def test_paper_shows_what_scripts_had_put_away(page: "Page") -> None:
