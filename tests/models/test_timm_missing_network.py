@@ -1,4 +1,4 @@
-"""What timm would wait for, or find out late, is told at once; a stand-in for timm and its hub shows it without them."""
+"""What timm would wait for, or find out late, is told at once: shown with a stand-in for timm and its hub."""
 
 import sys
 import types
