@@ -33,8 +33,9 @@ STANDARDS = {
 ROAD_CLASSES, ROAD_SIZE = 9, 64
 MOST_SECONDS = 1.5
 """Of measuring one network."""
-SERVER = 5.0
-"""Seconds until the first worker begins: the process that makes them loads everything once."""
+START = 11.5
+"""Seconds beside the runs: the command loads everything and writes its tables at the end, which took 6.4 to 7.0 s of a
+processor with nothing to run; the process that makes the workers loads everything once more."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
         trained, judged = trained + seen, judged + tested
         validated = config.data.val_fraction * seen if config.select != "last" else 0.0
         each.append(beside + (seen * cost(config.objective) + (tested + validated) / 3) / speeds[kind])
-    seconds = max(sum(each) / workers, max(each)) + SERVER if each else 0.0
+    seconds = max(sum(each) / workers, max(each)) + START if each else 0.0
     return Estimate(len(configs), trained, judged, seconds, speeds)
 
 
