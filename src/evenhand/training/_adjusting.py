@@ -115,6 +115,9 @@ def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
         else:
             rows = [row for row in csv.reader(io.StringIO(text)) if row]
             content = {row[0].strip(): float(row[1]) for row in rows if row[1:] and row[1].strip() != "share"}
+    except EvenhandError as error:
+        told = str(error).removeprefix(f"Cannot read {path}: ")
+        raise EvenhandError(f"Cannot read class shares from {path}: {told}") from error
     except (ValueError, IndexError, AttributeError, TypeError, OverflowError, RecursionError, csv.Error) as error:
         raise EvenhandError(f"Cannot read class shares from {path}: {reason(error)}.") from error
     missing, unknown = set(class_names) - set(content), set(content) - set(class_names)
