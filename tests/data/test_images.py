@@ -202,10 +202,11 @@ def test_memory_stays_within_the_budget_and_a_batch(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_text())
     assert [each["kind"] for each in found] == 2 * ["MemoryImages", "MemoryImages", "StreamedImages"]
     batch = 128 * 64 * 64 * 3 * 4
+    spare = 2**20 + 2**20  # the block in which the cache is read, and whatever else a process does
     for each in found:
-        assert each["opened"] <= each["budget"] + 2**20
+        assert each["opened"] <= each["budget"] + spare
         # A batch is there as pixels and as floats for a moment.
-        assert each["served"] <= each["budget"] + batch + batch // 4 + 2**20
+        assert each["served"] <= each["budget"] + batch + batch // 4 + spare
 
 
 @real

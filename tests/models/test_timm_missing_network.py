@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.models import from_timm
+from evenhand.models import _from_timm
 from evenhand.models.build import build_model, require_model
 from evenhand.training.run import train_run
 from tests.training.runs import tiny
@@ -83,7 +83,7 @@ def test_weights_of_a_hub_that_is_not_there(name: str) -> None:
 def test_weights_on_this_machine_need_no_hub(hub: Any) -> None:
     hub.try_to_load_from_cache = lambda *_: "/some/file"
     constants = sys.modules["huggingface_hub.constants"]
-    with from_timm._without_retries("resnet18", sys.modules["timm"]):
+    with _from_timm._without_retries("resnet18", sys.modules["timm"]):
         assert constants.HF_HUB_OFFLINE
     assert not constants.HF_HUB_OFFLINE
 

@@ -176,7 +176,7 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
         "--adjust takes auto or a number from 0 to 10, got 'much'.": (plain, {"adjust": "much"}),
         "--adjust and --prior both change the logits": (plain, {"adjust": "1", "prior": "train"}),
         "must give a share for every class of the model; it lacks '2'": (plain, {"prior": str(tmp_path / "some.csv")}),
-        "Cannot read nowhere.csv: No such file or directory.": (plain, {"prior": "nowhere.csv"}),
+        "Cannot read class shares from nowhere.csv: No such file or directory.": (plain, {"prior": "nowhere.csv"}),
     }
     for told, (run, wish) in cases.items():
         with pytest.raises(EvenhandError) as caught:
