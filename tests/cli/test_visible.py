@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from evenhand.cli import EXAMPLES
 from evenhand.core.cache import clear_cache, list_cache
@@ -237,3 +238,9 @@ def test_every_setting_is_explained(capsys: Capture, monkeypatch: Patch) -> None
         assert each.help in out
         assert f"  {each.key} = " in out
     assert "erm" in named["objective"].help
+    # 1 and 0 are neither true nor false, and what is shown is what YAML reads.
+    shown = dict(line.strip().split("  (")[0].split(" = ", 1) for line in out.splitlines() if " = " in line)
+    for key in ("seed", "compute.nodes", "data.fraction", "compute.compile", "schedule.milestones", "start.weights"):
+        default = named[key].default
+        assert yaml.safe_load(shown[key]) == (list(default) if isinstance(default, tuple) else default)
+        assert shown[key] not in ("true", "false") or isinstance(default, bool)

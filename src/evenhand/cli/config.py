@@ -1,5 +1,6 @@
 """`evenhand config`: the recipes, to read and to copy."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ def show(
         echo(f"  {line}")
     echo("\nSettings, for --set KEY=VALUE or a YAML file; the recipe may have other values than the default:")
     for each in list_settings():
-        default = {None: "null", True: "true", False: "false", (): "[]"}.get(each.default, each.default)
+        default = each.default if isinstance(each.default, str) else json.dumps(each.default)
         echo(f"  {each.key} = {default}  ({each.allowed})\n      {each.help}")
 
 
