@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +71,13 @@ def test_a_comparison_ends_with_a_model(capsys: Capture, monkeypatch: Patch, pho
     )  # fmt: skip
     assert code == 0
     assert "Every seed has test images of its own" in " ".join(out.split())
-    for options in ((), ("--ensemble",)):
+    objective = json.loads((folder / "comparison.json").read_text())["recommended"]
+    for options, told in (((), "seed"), (("--ensemble",), "all 2 seeds, averaged")):
         code, out, err = evenhand(capsys, monkeypatch, "predict", folder, photos / "red", *options)
-        assert (code, err) == (0, "")
+        assert code == 0
+        (line,) = err.splitlines()
+        assert line.startswith(f"evenhand: {objective}, which the comparison recommends: ")
+        assert told in line
         rows = list(csv.DictReader(io.StringIO(out)))
         assert len(rows) == 24
         assert {row["class"] for row in rows} <= {"red", "green"}

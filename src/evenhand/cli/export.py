@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from evenhand.cli.options import EnsembleOfRuns
-from evenhand.cli.output import echo
+from evenhand.cli.output import echo, tell_which_model
 
 
 def export(
@@ -21,6 +21,7 @@ def export(
     """
     from evenhand.training.export import export_onnx
 
+    tell_which_model(run, ensemble=ensemble)
     check = export_onnx(run, onnx, ensemble=ensemble)
     worst = max(check.differences, key=lambda name: check.differences[name])
     images = "test images" if check.real else "images of noise (the run's own are not at hand)"

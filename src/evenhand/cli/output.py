@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -29,6 +30,19 @@ def echo(text: str = "", *, err: bool = False) -> None:
 def remark(text: str) -> None:
     """Print a line beside the results, on stderr."""
     echo(f"evenhand: {text}", err=True)
+
+
+def tell_which_model(run: Path, *, ensemble: bool) -> None:
+    """Say which model of a comparison is taken; of anything else there is only one."""
+    from evenhand.runs.comparison import is_comparison, read_recommended
+
+    if not is_comparison(run):
+        return
+    best = read_recommended(run)
+    if ensemble:
+        remark(f"{best.objective}, which the comparison recommends: all {len(best.runs)} seeds, averaged")
+    else:
+        remark(f"{best.objective}, which the comparison recommends: {best.runs[0].path.name}")
 
 
 def echo_json(content: object, *, indent: int | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from evenhand.cli.options import EnsembleOfRuns
-from evenhand.cli.output import remark
+from evenhand.cli.output import remark, tell_which_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +51,7 @@ def predict(
     if lost:
         raise EvenhandError(f"There is no file or folder {lost[0]}.")
     model = load(run, ensemble=ensemble)
+    tell_which_model(run, ensemble=ensemble)
     listed = min(MOST_LISTED, len(model.class_names))
     done, bad = 0, 0
     with _output(out) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
