@@ -1,9 +1,14 @@
 """What all tests share: a cache folder of their own, and pages without pictures where those do not matter."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# A shell without a terminal starts what runs in the background with Ctrl-C ignored; processes of tests inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
