@@ -12,10 +12,10 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-all lint format clean
 
-# A look at imbalanced digits, then three objectives compared on them over as many seeds as tell; finished runs are kept for the next time.
+# A look at imbalanced digits, then four objectives compared on them; finished runs are kept for the next time.
 demo: .venv/.package
 	$(BIN)/evenhand inspect digits --imbalance exp:50
-	$(BIN)/evenhand compare digits --imbalance exp:50 --objectives ce,cce,balanced-softmax+mixup --seeds 7 --out runs/demo
+	$(BIN)/evenhand compare digits --imbalance exp:50 --seeds 8 --out runs/demo
 
 test: lint
 	$(TEST) -m "not slow"
