@@ -21,7 +21,6 @@ from evenhand.losses.functional import (
     ldam_margins,
     logit_adjusted_cross_entropy,
     logit_offset,
-    rare_shares,
 )
 
 from . import reference
@@ -32,7 +31,7 @@ K = 6
 COUNTS = [500, 200, 60, 30, 12, 3]
 OFFSET = logit_offset(COUNTS)
 MARGIN = 3 * ldam_margins(COUNTS)
-SHARES = rare_shares(COUNTS, 0.6).double()
+SHARES = 0.6 * (3 / torch.tensor(COUNTS, dtype=torch.float64)).sqrt()
 WEIGHT = torch.tensor([0.5, 2.0, 1.0, 3.5, 0.1, 1.0], dtype=torch.float64)
 
 

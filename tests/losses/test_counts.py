@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 from torch.testing import assert_close
 
-from evenhand.losses.functional import class_weights, ldam_margins, logit_offset, rare_shares
+from evenhand.losses.functional import class_weights, ldam_margins, logit_offset
 
 from .cases import repeatable
 
@@ -72,21 +72,11 @@ def test_weights_fit_a_loss():
     torch.nn.functional.cross_entropy(logits, torch.tensor([0, 2]), weight)
 
 
-@repeatable
-@given(counts=many_counts, power=st.floats(0, 2))
-def test_shares_fall_with_the_count(counts, power):
-    shares = rare_shares(counts, 0.3, power).double()
-    expected = [0.3 * (min(counts) / n) ** power for n in counts]
-    assert shares.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-30)
-    assert shares.max().item() == pytest.approx(0.3)
-
-
 FUNCTIONS = {
     "offset": logit_offset,
     "margins": ldam_margins,
     "inverse": class_weights,
     "effective": lambda n: class_weights(n, by="effective"),
-    "shares": lambda n: rare_shares(n, 0.3),
 }
 functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 
@@ -103,7 +93,7 @@ def test_a_class_without_images_is_like_the_rarest_that_has_some(function):
     with_zero, with_smallest = function([50, 0, 10, 0]), function([50, 10, 10, 10])
     assert with_zero.isfinite().all()
     assert with_zero[1] == with_zero[2] == with_zero[3]
-    if function in (ldam_margins, FUNCTIONS["shares"]):
+    if function is ldam_margins:
         assert_close(with_zero, with_smallest)
 
 
@@ -133,8 +123,6 @@ def test_counts_that_are_none(function, counts):
         (lambda: class_weights([1, 2], by="square"), "'square'"),
         (lambda: class_weights([1, 2], by="effective", beta=1.0), "1.0"),
         (lambda: class_weights([1, 2], by="effective", beta=-0.1), "-0.1"),
-        (lambda: rare_shares([1, 2], share=-0.3), "-0.3"),
-        (lambda: rare_shares([1, 2], share=0.3, power=-1), "-1"),
     ],
 )
 def test_settings_out_of_range(call, shown):

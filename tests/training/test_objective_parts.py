@@ -120,7 +120,7 @@ def test_classes_without_images_break_nothing() -> None:
         "ce+weights",
         "ce+weights:by=effective",
         "remix",
-        "cce:share=0.3:power=0.5",
+        "cce:share=0.3",
     ):
         objective = build_objective(spec, counts=(400, 100, 25, 0))
         _, target = objective.transform(torch.zeros(len(labels), 1, 2, 2), labels, 0, 0)

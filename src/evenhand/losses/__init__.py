@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from evenhand.losses.functional import ldam_margins as ldam_margins
     from evenhand.losses.functional import logit_adjusted_cross_entropy as logit_adjusted_cross_entropy
     from evenhand.losses.functional import logit_offset as logit_offset
-    from evenhand.losses.functional import rare_shares as rare_shares
     from evenhand.losses.kernels.backend import get_backend as get_backend
     from evenhand.losses.kernels.backend import set_backend as set_backend
     from evenhand.losses.kernels.linear import ComplementCrossEntropyHead as ComplementCrossEntropyHead

@@ -107,35 +107,6 @@ def class_weights(counts: Counts, by: Literal["inverse", "effective"] = "inverse
     return (weights * images.sum() / (weights * images).sum()).to(torch.get_default_dtype())
 
 
-def rare_shares(counts: Counts, share: float, power: float = 0.5) -> Tensor:
-    r"""Shares of C that fall with the count of a row's class: rows of rare classes are flattened most.
-
-    .. math::
-        s_k = s \left( \frac{\min_j n_j}{n_k} \right)^{p}
-
-    The wrong classes that a row of a rare class is taken for are mostly frequent ones; a row of a frequent class has
-    images enough to learn which wrong classes it does resemble.
-
-    When to use it: to try in the place of one `share` for all where classes differ much in their counts.
-
-    Args:
-        counts: training images a class, (K).
-        share: the share of the rarest class.
-        power: how fast it falls; 0 gives all classes the same.
-
-    Returns:
-        (K), of torch's default dtype: the `share` of :func:`complement_cross_entropy`.
-
-    Example:
-        >>> from evenhand.losses.functional import rare_shares
-        >>> rare_shares([900, 100], share=0.3)
-        tensor([0.1000, 0.3000])
-    """
-    share, power = check_number(share, "share", least=0), check_number(power, "power", least=0)
-    n = positive_counts(counts)
-    return (share * (n.amin() / n) ** power).to(torch.get_default_dtype())
-
-
 def positive_counts(counts: Any) -> Tensor:
     """Return the counts as float64 (K), with the smallest that is not 0 in the place of 0."""
     try:

@@ -8,7 +8,7 @@ from evenhand.losses._adjusted import (
     logit_adjusted_cross_entropy,
 )
 from evenhand.losses._cce import complement_cross_entropy, complement_entropy
-from evenhand.losses._counts import class_weights, ldam_margins, logit_offset, rare_shares
+from evenhand.losses._counts import class_weights, ldam_margins, logit_offset
 from evenhand.losses._focal import focal_loss
 
 __all__ = [
@@ -23,5 +23,4 @@ __all__ = [
     "ldam_margins",
     "logit_adjusted_cross_entropy",
     "logit_offset",
-    "rare_shares",
 ]

@@ -12,7 +12,6 @@ from evenhand.losses.functional import (
     adjusted_cross_entropy,
     complement_cross_entropy,
     focal_loss,
-    rare_shares,
 )
 from evenhand.losses.kernels.linear import linear_complement_cross_entropy
 from evenhand.models.deferred import PendingLogits
@@ -85,15 +84,12 @@ class ComplementCrossEntropy(LossPart):
     )
     share: float | None = Field(None, ge=0, le=1, description="weight of C at any K: H - share C; not with gamma")
     spare: int = Field(0, ge=0, description="of the likeliest wrong classes, how many C leaves out")
-    power: float = Field(0.0, ge=0, description="how fast the share falls with the count of a row's class")
     on: Literal["raw", "adjusted"] = Field("raw", description="the logits that C is taken of")
 
     @model_validator(mode="after")
     def _one_weight(self) -> "ComplementCrossEntropy":
         if self.share is not None and "gamma" in self.model_fields_set:
             raise EvenhandError("gamma and share of cce both say how much C counts; give one of them.")
-        if self.power and self.share is None:
-            raise EvenhandError("power of cce says how the share falls; give a share with it.")
         return self
 
     def check(self, parts: Sequence[Part]) -> None:
@@ -109,13 +105,10 @@ class ComplementCrossEntropy(LossPart):
                 f"{max(known.num_classes - 3, 0)}."
             )
 
-    def build(self, known: Known) -> LossFunction:
+    def build(self, known: Known) -> LossFunction:  # noqa: ARG002
         """Return the loss."""
         gamma: float | str | None = None if self.share is not None else self.gamma
-        share: float | Tensor | None = self.share
-        if self.power and self.share is not None:
-            share = rare_shares(known.counts, self.share, self.power)
-        spare, on = self.spare, self.on
+        share, spare, on = self.share, self.spare, self.on
 
         def loss(
             logits: Tensor | PendingLogits,
@@ -125,7 +118,6 @@ class ComplementCrossEntropy(LossPart):
             offset: Tensor | None,
             margin: Tensor | None,
         ) -> Tensor:
-            each = share.to(target.device) if isinstance(share, Tensor) else share
             if isinstance(logits, PendingLogits):
                 return linear_complement_cross_entropy(
                     logits.features,
@@ -134,7 +126,7 @@ class ComplementCrossEntropy(LossPart):
                     logits.layer.bias,
                     weight,
                     gamma=gamma,
-                    share=each,
+                    share=share,
                     offset=offset,
                     margin=margin,
                 )
@@ -143,7 +135,7 @@ class ComplementCrossEntropy(LossPart):
                 target,
                 weight,
                 gamma=gamma,
-                share=each,
+                share=share,
                 spare=spare,
                 offset=offset,
                 margin=margin,
@@ -158,8 +150,6 @@ class ComplementCrossEntropy(LossPart):
 
     def told(self, known: Known) -> Told:
         """Say what C weighs."""
-        if self.power and self.share is not None:
-            return Told("weight of C", -rare_shares(known.counts, self.share, self.power).double().numpy())
         k = known.num_classes
         factor = -self.share if self.share is not None else 1 / k if self.gamma == "released" else self.gamma / (k - 1)
         return Told(f"weight of C {factor:.4g}")
