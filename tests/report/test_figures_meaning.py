@@ -16,7 +16,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.predictions import Predictions
 from evenhand.report import figures
-from evenhand.report.figures.embedding import choose_points
+from evenhand.report.figures.embedding import _once, choose_points
 from evenhand.report.figures.errors import error_study
 from tests.report.figure_cases import history, predictions, runs
 
@@ -100,6 +100,16 @@ def test_models_of_different_classes_are_refused() -> None:
 
 
 # ---- t-SNE
+
+
+def test_features_that_objectives_share_are_drawn_once() -> None:
+    one, other = np.eye(4, 3), np.eye(4, 3) * 2
+    (only,) = _once({"ce": one, "cce": one.copy()})
+    assert only == "all objectives: their features are the same"
+    assert list(_once({"ce": one})) == ["ce"]
+    kept = _once({"ce": one, "cce": other, "focal": one.copy()})
+    assert list(kept) == ["ce, focal", "cce"]
+    assert np.array_equal(kept["cce"], other)
 
 
 def test_embeddings_repeat_under_a_seed_and_keep_neighbours() -> None:
