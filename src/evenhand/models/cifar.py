@@ -99,9 +99,10 @@ class _Block(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         change = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(maps)))))
         if self.missing:
-            # Option A of the paper: skip every other position, and fill the new channels with zeros on both sides.
+            # Option A of the paper: skip every other position, and fill the new channels with zeros on both sides. A
+            # pool of one pixel skips like a slice; its gradient keeps channels last, which a slice's does not.
             before = self.missing // 2
-            maps = F.pad(maps[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.missing - before))
+            maps = F.pad(F.avg_pool2d(maps, 1, self.stride), (0, 0, 0, 0, before, self.missing - before))
         return F.relu(maps + change)
 
 
