@@ -51,6 +51,27 @@ def test_the_table_holds_means_over_seeds_of_what_each_run_says_of_itself(tmp_pa
         assert (row.seeds, row.picked, row.seconds_per_epoch) == (4, True, 2.0)
 
 
+def test_json_keeps_what_a_later_study_can_be_joined_with(tmp_path: Path) -> None:
+    """The figures of every run, as its own summary has them, and what other test images could change."""
+    runs = grid(tmp_path)
+    content = compare_runs(list(reversed(runs))).to_json(tmp_path)
+    assert len(content["runs"]) == len(runs)
+    for run in content["runs"]:
+        own = json.loads((tmp_path / run["folder"] / "summary.json").read_text())
+        assert (own["objective"], own["seed"]) == (run["objective"], run["seed"])
+        groups = {name: own["groups"][name]["recall"] for name in ("many", "medium", "few")}
+        plain = {key: own[key] for key in ("balanced_accuracy", "macro_f1", "ece", "accuracy")}
+        assert run["test"] == pytest.approx({**plain, **groups})
+    for each in content["differences"]:
+        values: dict[str, list[float]] = {"ce": [], "cce": []}
+        for run in sorted(content["runs"], key=lambda run: run["seed"]):
+            values[run["objective"]].append(run["test"][each["metric"]])
+        gains = np.subtract(values["cce"], values["ce"])
+        assert each["mean"] == pytest.approx(gains.mean())
+        assert each["images"]["mean"] == pytest.approx(each["mean"])
+        assert 0 <= each["images"]["shared"] <= each["images"]["error"]
+
+
 def test_differences_are_paired_by_seed_and_test_images_count(tmp_path: Path) -> None:
     runs = grid(tmp_path, ce=CE, cot=CE, cce=CCE)
     comparison = compare_runs(list(reversed(runs)), baseline="ce")
@@ -380,8 +401,15 @@ def test_json_holds_everything_with_folders_beside_it(written: tuple[Comparison,
     assert (content["source"], content["imbalance"], content["model"]) == ("photos", "exp:50", "resnet8")
     assert (content["baseline"], content["seeds"]) == ("ce", [0, 1, 2])
     assert len(content["runs"]) == 12
-    assert content["runs"][0] == {"objective": "ce", "seed": 0, "folder": "ce-0", "picked": True}
+    first = content["runs"][0]
+    assert {key: first[key] for key in first if key != "test"} == {
+        "objective": "ce",
+        "seed": 0,
+        "folder": "ce-0",
+        "picked": True,
+    }
     assert sum(run["picked"] for run in content["runs"]) == 6
+    assert all((run["test"] is not None) == run["picked"] for run in content["runs"]), "what is not picked is not read"
     assert all((root / run["folder"] / "config.yaml").is_file() for run in content["runs"])
     for key in ("objectives", "table", "differences", "per_class", "verdicts", "notes", "method"):
         assert content[key], key

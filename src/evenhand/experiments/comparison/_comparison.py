@@ -19,7 +19,14 @@ from evenhand.experiments.comparison._reading import (
     read_figures,
     read_run,
 )
-from evenhand.experiments.comparison._tables import ClassRow, ObjectiveRow, class_notes, class_rows, figure_rows
+from evenhand.experiments.comparison._tables import (
+    ClassRow,
+    ObjectiveRow,
+    class_notes,
+    class_rows,
+    figure_rows,
+    scores_of,
+)
 from evenhand.experiments.comparison._tuning import Pick, families_of, pick
 from evenhand.experiments.comparison.verdict import Difference, candidates, conclusion, verdict_sentences
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
@@ -53,6 +60,8 @@ class Comparison:
     notes: list[str]
     runs: list[tuple[str, int, Path]]
     """Objective, seed and folder."""
+    scores: dict[str, dict[int, dict[str, float | None]]]
+    """By objective and seed, the test figures of each run that the means in `rows` are of."""
     recommended: str
     """The objective to use; of several that are better than the baseline, the best on validation."""
     ensemble: float | None
@@ -79,6 +88,7 @@ class Comparison:
                     "seed": seed,
                     "folder": _relative(path, folder),
                     "picked": objective in self.objectives,
+                    "test": self.scores.get(objective, {}).get(seed),
                 }
                 for objective, seed, path in self.runs
             ],
@@ -168,8 +178,8 @@ def compare_runs(
     else:
         differences = differences_on_images(images, chosen)
     first = next(iter(picked[chosen].values()))
-    scores = {each.picked: each.validation.get(each.picked) or 0.0 for each in picks}
-    recommended = max(candidates(differences, chosen), key=lambda name: scores[name])
+    validated = {each.picked: each.validation.get(each.picked) or 0.0 for each in picks}
+    recommended = max(candidates(differences, chosen), key=lambda name: validated[name])
     members = [run.predictions for run in picked[recommended].values()]
     ensemble = None if test_set.rotated else _ensemble(members)
     return Comparison(
@@ -197,6 +207,7 @@ def compare_runs(
             *dict.fromkeys(note for own in picked.values() for run in own.values() for note in run.summary.notes),
         ],
         runs=[(name, seed, run.path) for name, members in grouped.items() for seed, run in members.items()],
+        scores={name: dict(zip(picked[name], map(scores_of, own), strict=True)) for name, own in figures.items()},
         recommended=recommended,
         ensemble=ensemble,
     )

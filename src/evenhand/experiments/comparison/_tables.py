@@ -13,6 +13,8 @@ from evenhand.experiments.comparison._tuning import Pick
 from evenhand.metrics.paired import ROUNDING
 from evenhand.runs.folder import Run
 
+SCORES = ("balanced_accuracy", "many", "medium", "few", "macro_f1", "ece", "accuracy")
+
 
 @dataclass(frozen=True)
 class ObjectiveRow:
@@ -87,10 +89,7 @@ def validated_row(family: Pick, setting: str, runs: Mapping[int, Run]) -> Object
 def _measures(figures: Sequence[TestFigures], test_set: TestSet) -> dict[str, Any]:
     recall = _mean_recalls(figures)
     worst = int(np.nanargmin(recall))
-    means = {
-        name: _mean([getattr(each, name) for each in figures])
-        for name in ("balanced_accuracy", "many", "medium", "few", "macro_f1", "ece", "accuracy")
-    }
+    means = {name: _mean([getattr(each, name) for each in figures]) for name in SCORES}
     values = [each.balanced_accuracy for each in figures]
     return {
         **means,
@@ -98,6 +97,11 @@ def _measures(figures: Sequence[TestFigures], test_set: TestSet) -> dict[str, An
         "worst_class": test_set.class_names[worst],
         "worst_recall": float(recall[worst]),
     }
+
+
+def scores_of(figures: TestFigures) -> dict[str, float | None]:
+    """Return by name what one run reached on the test set, shares of 0 to 1."""
+    return {name: getattr(figures, name) for name in SCORES}
 
 
 def class_rows(test_set: TestSet, figures: Mapping[str, Sequence[TestFigures]], baseline: str) -> list[ClassRow]:

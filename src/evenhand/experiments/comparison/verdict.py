@@ -1,7 +1,7 @@
 """What differences allow to say in plain words, and no more than that."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from evenhand.metrics.evidence import Evidence
@@ -84,7 +84,8 @@ class Difference:
         """Return all of it as plain numbers and text."""
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "evidence"}
         words = {"outcome": self.outcome, "words": outcome_words(self), "more_seeds": self.more_seeds}
-        return {**own, **words}
+        images = None if self.evidence is None else self.evidence.images
+        return {**own, **words, "images": None if images is None else asdict(images)}
 
     def sentence(self) -> str:
         """Say it in plain words, in points.
