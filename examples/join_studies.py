@@ -2,8 +2,8 @@
 
 Every `comparison.json` keeps what each run reached on the test set and what other test images could change, so the runs
 themselves are not needed. A run that stands in several files counts once, and differences are paired by the seeds that
-the baseline has too. The noise of test images is taken from the file with most seeds: rather too large than too small for
-all seeds together.
+the baseline has too. The noise of test images is taken from the file with most seeds: rather too large than too
+small for all seeds together.
 
     python examples/join_studies.py machine-a/comparison.json machine-b/comparison.json --baseline ce
 """
