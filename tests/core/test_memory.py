@@ -1,5 +1,7 @@
 """A limit on memory is looked at before anything is loaded that would hang under it."""
 
+import os
+import platform
 import resource
 import subprocess
 import sys
@@ -60,3 +62,59 @@ def test_a_comparison_with_too_little_memory_ends_with_a_sentence(tmp_path: Path
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", sentence)
     assert time.monotonic() - began < 110
     assert not any(tmp_path.iterdir())
+
+
+STEPS = """
+import resource, sys
+from evenhand.core.memory import keep_freed_memory
+import torch
+kept = keep_freed_memory() if sys.argv[1] == "keep" else None
+def step():
+    blocks = [torch.zeros(2**20 + n) for n in range(12)]  # 4 MiB each
+for _ in range(3):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    step()
+print(kept, (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20)
+"""
+
+
+def faults(how: str, **environment: str) -> tuple[str, float]:
+    """Return what was answered, and the pages of a step that the system had to clear."""
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    command = [sys.executable, "-c", STEPS, how]
+    done = subprocess.run(command, env={**left, **environment}, capture_output=True, text=True, check=True)
+    kept, pages = done.stdout.split()
+    return kept, float(pages)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about the GNU C library")
+def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
+    """A step takes 12,288 pages of 4 KiB."""
+    kept, pages = faults("keep")
+    assert kept == "True"
+    assert pages < 600
+    assert faults("leave")[1] > 5 * max(pages, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", "131072"),
+        ("MALLOC_MMAP_THRESHOLD_", "131072"),
+        ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072"),
+    ],
+)
+def test_a_user_who_has_chosen_is_left_alone(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(memory.ctypes, "CDLL", None)  # calling it would raise
+    assert memory.keep_freed_memory() is False
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(memory.ctypes, "CDLL", None)
+    assert memory.keep_freed_memory() is False

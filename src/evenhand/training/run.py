@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.locks import LOCK, claimed
+from evenhand.core.memory import keep_freed_memory
 from evenhand.core.processor import announces_amx, has_tiles
 from evenhand.core.seeds import stream
 from evenhand.data.table import Split
@@ -275,6 +276,8 @@ def start_fabric(config: Config) -> Fabric:
     except (ValueError, TypeError, RuntimeError) as error:
         raise EvenhandError(f"Cannot run on {compute.devices} x {compute.accelerator}: {reason(error)}.") from error
     fabric.launch()
+    if fabric.device.type == "cpu":
+        keep_freed_memory()
     return fabric
 
 
