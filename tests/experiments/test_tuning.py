@@ -16,11 +16,12 @@ from evenhand.experiments.comparison._looks import read_looks
 from evenhand.experiments.comparison._sequence import Plan, compare_in_looks
 from evenhand.experiments.comparison._tuning import families_of, pick
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.metrics.predictions import Predictions
 from evenhand.runs.config import make_config
 from evenhand.runs.folder import Run
+from evenhand.training.after import Wish, evaluate_adjusted
 from evenhand.training.objectives import canonical_objective, settings_to_try
 from evenhand.training.objectives.spec import all_parts
+from evenhand.training.run import train_run
 from tests.fabricated import predict, with_noise, write_run
 from tests.training.runs import tiny
 
@@ -179,20 +180,25 @@ def test_a_baseline_that_is_tuned_is_its_picked_setting(tmp_path: Path) -> None:
 
 
 def test_what_happens_after_training_counts_in_validation(tmp_path: Path) -> None:
-    logits = np.array([[1.0, 0.5], [1.0, 0.0], [0.4, 0.0]], np.float32)
-    right = Predictions(logits, np.array([1, 0, 0]), np.array(["a", "b", "c"]), ("x", "y"), np.array([90, 10]))
-    cases = {"cce+post-hoc:tau=1": [0.0, 0.45], "cce:share=0.1+post-hoc:tau=1": [0.0, 0.55]}
-    grouped = {}
-    for name, added in cases.items():
-        config = make_config(data__source="digits", objective=name)
-        run = write_run(tmp_path / name.replace(":", "_"), config, predict(CE), validation=0.5)
-        run.write_splits(run.splits.model_copy(update={"val": ("a", "b", "c")}))
-        run.write_validation_predictions(right)
-        run.write_adjustment({"kind": "post-hoc", "chosen": "given", "tau": 1.0, "added_to_logits": added})
-        grouped[name] = {0: Run(run.path)}
-    [picked] = pick(grouped, families_of(list(grouped)))
-    expected = {name: balanced_accuracy_score([1, 0, 0], (logits + added).argmax(1)) for name, added in cases.items()}
-    assert picked.validation == expected == {"cce+post-hoc:tau=1": 0.25, "cce:share=0.1+post-hoc:tau=1": 0.75}
+    """With what the objective does; an adjustment that somebody tries on the run later changes nothing of it."""
+    settings = ["ce+post-hoc:tau=1", "ce+post-hoc:tau=3"]
+    grouped = {name: {0: train_run(tiny(objective=name), tmp_path / name.replace(":", "_"))} for name in settings}
+    for later in (False, True):
+        if later:
+            for members in grouped.values():
+                evaluate_adjusted(members[0].path, Wish(adjust="7"))
+        fresh = {name: {0: Run(members[0].path)} for name, members in grouped.items()}
+        [picked] = pick(fresh, families_of(settings))
+        expected = {}
+        for name, tau in zip(settings, (1, 3), strict=True):
+            validation = fresh[name][0].validation_predictions
+            assert validation is not None
+            counts = fresh[name][0].predictions.fitted_counts
+            assert counts is not None
+            adjusted = validation.logits - tau * np.log(counts / counts.sum())
+            expected[name] = balanced_accuracy_score(validation.targets, adjusted.argmax(1))
+        assert picked.validation == pytest.approx(expected)
+        assert len(set(expected.values())) == 2
 
 
 def test_digits_are_tuned_from_python(tmp_path: Path) -> None:

@@ -254,6 +254,32 @@ def test_compiled(kind):
     assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+@pytest.mark.parametrize("mixed", [1.0, 0.7])
+def test_ldam_of_probabilities_keeps_its_digits_in_float32(classes, mixed):
+    """Where the correct class leads by its margin and more, 1 - p is nothing in float32 and the loss is not."""
+    counts = [500, *[5] * (classes - 1)]
+    gaps = torch.linspace(-0.4, 1.8, 45, dtype=torch.float64)
+    cosines = torch.rand(45, classes, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.1 - 0.9
+    cosines[:, 1] = cosines[:, 0] + gaps
+    target = torch.zeros(45, classes, dtype=torch.float64)
+    target[:, 1], target[:, 0] = mixed, 1 - mixed
+
+    margins = 0.5 * (5 / torch.tensor(counts, dtype=torch.float64)) ** 0.25
+    rows = cosines.clone().requires_grad_()
+    expected = torch.zeros(45, dtype=torch.float64)
+    for k in (0, 1):  # what a row costs as each of its classes, written out: log(1 + sum of the others / own)
+        others = torch.cat([rows[:, :k], rows[:, k + 1 :]], 1)
+        odds = torch.logsumexp(30 * others, 1) - 30 * (rows[:, k] - margins[k])
+        expected = expected + target[:, k] * torch.log1p(odds.exp())
+    (slope,) = torch.autograd.grad(expected.sum(), rows)
+
+    leaf = cosines.float().requires_grad_()
+    found = ldam_loss(leaf, target.float(), counts, reduction="none")
+    assert_close(found.double(), expected.detach(), rtol=1e-3, atol=1e-12)
+    assert_close(torch.autograd.grad(found.sum(), leaf)[0].double(), slope, rtol=1e-3, atol=1e-9)
+
+
 # What they are made of.
 
 

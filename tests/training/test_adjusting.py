@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,13 @@ from sklearn.metrics import balanced_accuracy_score
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.data.table import ArrayPixels
-from evenhand.metrics.predictions import load_predictions
+from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.metrics.priors import TAUS, best_tau
 from evenhand.metrics.summary import summarise
 from evenhand.runs.folder import Run
+from evenhand.training import after
 from evenhand.training.after import Wish, evaluate_adjusted
-from evenhand.training.evaluation import evaluate_run, keep_missing
+from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing
 from evenhand.training.export import export_onnx
 from evenhand.training.inference import load
 from evenhand.training.run import train_run
@@ -104,7 +106,12 @@ def test_evaluate_keeps_an_adjustment_beside_the_unadjusted_result(runs: tuple[R
     assert once.summary["unadjusted"]["balanced_accuracy"] == plain.summary.balanced_accuracy
     after = {path.name: path.read_bytes() for path in plain.path.rglob("*") if path.is_file()}
     assert {name for name in after if after[name] != before.get(name)} == {"adjustment.json"}
-    assert evaluate_run(plain.path).summary["balanced_accuracy"] == plain.summary.balanced_accuracy
+    again = evaluate_run(plain.path)
+    assert again.summary["balanced_accuracy"] == plain.summary.balanced_accuracy
+    assert "without the adjustment that the run was given (post-hoc, tau 1), which predict" in again.remarks[0]
+    assert "tau 1" in evaluate_on(plain.path, "digits").remarks[-1]
+    own = evaluate_run(runs[1].path)
+    assert not own.remarks, "what the objective itself does is in its predictions"
     auto = evaluate_adjusted(plain.path, Wish(adjust="auto")).summary
     assert auto["adjustment"] == runs[2].summary.model_dump(mode="json")["adjustment"]
 
@@ -160,14 +167,43 @@ def test_tau_normalised_weights(plain: Run) -> None:
     evened = weights / np.linalg.norm(weights, axis=1, keepdims=True) ** 0.5
     expected = features.features.astype(np.float64) @ evened.T
     np.testing.assert_allclose(judged.predictions.logits[rows], expected, atol=0.05)  # features are kept in float16
+
+
+def test_tau_of_normalised_weights_is_the_best_on_validation_or_none(
+    plain: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several that are best the one nearest to 1; where all are worse than the network as it is, none is kept."""
+    as_it_is = plain.summary.selected.val_balanced_accuracy
+    assert as_it_is is not None
+    tried: list[float] = []
+
+    def reached(better: float) -> Any:
+        def predict(folder: Run, tau: float, split: str) -> Predictions:
+            if split == "val":
+                tried.append(tau)
+            return real(folder, tau, split)
+
+        monkeypatch.setattr(after, "_predict_evened", predict)
+        monkeypatch.setattr(after, "_reached", lambda _: as_it_is + (better if 0.3 < tried[-1] < 0.8 else -0.1))
+
+    real: Any = after._predict_evened
+    reached(0.01)
     auto = evaluate_adjusted(plain.path, Wish(normalise="auto")).summary["adjustment"]
-    assert auto["chosen"] == "validation"
+    assert (auto["chosen"], auto["tau"]) == ("validation", pytest.approx(0.7))
+    before = (plain.path / "adjustment.json").read_bytes()
+    reached(-0.01)
+    with pytest.raises(EvenhandError, match=r"No tau evens out the weights of .* for the better"):
+        evaluate_adjusted(plain.path, Wish(normalise="auto"))
+    assert (plain.path / "adjustment.json").read_bytes() == before
 
 
 def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> None:
     balanced = train_run(tiny(objective="balanced-softmax", epochs=1), tmp_path / "balanced")
     smoothed = train_run(tiny(objective="label-smoothing", epochs=1, select="last"), tmp_path / "smoothed")
+    both = train_run(tiny(objective="balanced-softmax+cce", epochs=1), tmp_path / "both")
     (tmp_path / "some.csv").write_text("0,1\n1,2\n")
+    (tmp_path / "twice.csv").write_text("class,prior\n0,1\n1,2\n0,3\n")
+    (tmp_path / "list.json").write_text("[1, 2]")
     cases = {
         "makes up for the class counts already": (balanced, {"adjust": "1"}),
         "an adjustment would do so twice": (balanced, {"normalise": "1"}),
@@ -176,6 +212,11 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
         "--adjust takes auto or a number from 0 to 10, got 'much'.": (plain, {"adjust": "much"}),
         "--adjust and --prior both change the logits": (plain, {"adjust": "1", "prior": "train"}),
         "must give a share for every class of the model; it lacks '2'": (plain, {"prior": str(tmp_path / "some.csv")}),
+        "twice.csv: '0' comes twice.": (plain, {"prior": str(tmp_path / "twice.csv")}),
+        "list.json: it must hold one object, of classes and": (plain, {"prior": str(tmp_path / "list.json")}),
+        "so they cannot be changed to others.": (both, {"prior": "balanced"}),
+        "so they cannot be changed to others; use --adjust.": (smoothed, {"prior": "train"}),
+        "There is no run and no file of weights": (Run(tmp_path / "nothing"), {"prior": "balanced"}),
         "Cannot read class shares from nowhere.csv: No such file or directory.": (plain, {"prior": "nowhere.csv"}),
     }
     for told, (run, wish) in cases.items():

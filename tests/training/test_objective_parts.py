@@ -319,3 +319,27 @@ def test_counts_are_those_of_the_rows_trained_on(tmp_path: Path) -> None:
 def test_ldam_needs_a_linear_layer_to_normalise(tmp_path: Path) -> None:
     with pytest.raises(EvenhandError, match="squeezenet does not end in a linear layer"):
         train_run(tiny(objective="ldam", model__name="squeezenet"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0])
+def test_a_class_without_images_counts_as_the_smallest_in_the_implied_prior(tau: float) -> None:
+    """As in the loss, whose offset treats it so; balanced softmax has then made up for all of them."""
+    found = build_objective(f"logit-adjust:tau={tau}", counts=[100, 10, 0]).prior()
+    expected = np.array([100.0, 10, 10]) ** (1 - tau)
+    np.testing.assert_allclose(found, expected / expected.sum())
+
+
+def test_remix_tells_what_is_left_of_the_target_of_each_class() -> None:
+    """Beside a simulation of the rule of Chou et al. (2020) with partners drawn by their shares."""
+    objective = build_objective("remix:alpha=0.7:kappa=3:tau=0.4", counts=[300, 90, 10])
+    (told,) = (part.told(objective.known) for part in objective.parts if part.name == "remix")
+    random = np.random.default_rng(0)
+    counts = np.array([300.0, 90, 10])
+    partner = random.choice(3, 200_000, p=counts / counts.sum())
+    blend = random.beta(0.7, 0.7, 200_000)
+    for k, own in enumerate(counts):
+        ratio = own / counts[partner]
+        share = np.where((ratio >= 3) & (blend < 0.4), 0.0, blend)
+        share = np.where((ratio <= 1 / 3) & (1 - blend < 0.4), 1.0, share)
+        assert told.values is not None
+        assert told.values[k] == pytest.approx(share.mean(), abs=0.005)

@@ -147,16 +147,26 @@ def _soft_margin_rows(
     target = target.to(logits.dtype).movedim(1, -1)
     margin = margin.to(logits.dtype)
     weight = torch.ones_like(margin) if weight is None else weight.to(logits.dtype)
-    log_p = F.log_softmax(logits, 1).movedim(1, -1)
-    log_p = log_p.masked_fill(target == 0, -1.0)  # what costs nothing may be anything, but not infinite
-    log_rest = (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny).log()
-    own = softplus(log_rest - log_p + margin)
+    odds = _log_odds_against_each(logits.movedim(1, -1))
+    odds = odds.masked_fill(target == 0, 0.0)  # what costs nothing may be anything, but not infinite
+    own = softplus(odds + margin)
     each = weight * own
     if label_smoothing > 0:
         log_p = F.log_softmax(logits, 1).movedim(1, -1)
         others = weight.sum() * (own + log_p - margin) - (weight * log_p).sum(-1, keepdim=True) + weight * margin
         each = (1 - label_smoothing) * each + label_smoothing / len(margin) * others
     return torch.where(target == 0, 0.0, target * each).sum(-1)
+
+
+def _log_odds_against_each(logits: Tensor) -> Tensor:
+    """Return for each class k the logsumexp of the others less z_k, (..., K): without 1 - p, which loses its digits."""
+    top, place = logits.detach().max(-1, keepdim=True)
+    leads = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, place, value=True)
+    # Among the others of every class but the leading one is the leading one, so what is left of the sum is 1 or more.
+    terms = (logits - top).exp()
+    left = torch.where(leads, 1.0, terms.sum(-1, keepdim=True) - terms).log() + top
+    behind = logits.masked_fill(leads, torch.finfo(logits.dtype).min).logsumexp(-1, keepdim=True)
+    return torch.where(leads, behind, left) - logits
 
 
 def logit_adjusted_cross_entropy(

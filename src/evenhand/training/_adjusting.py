@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,13 +57,18 @@ def adjust(run: Path | str, tau: float | Literal["auto"], predictions: Predictio
 def refuse_twice(run: Run) -> Objective:
     """Return the objective that a run was trained with, unless it makes up for the class counts already."""
     objective = _objective(run)
-    doing = [part.name for part in objective.parts if part.corrects or part.name == "ldam"]
+    doing = _making_up(objective)
     if doing:
         raise EvenhandError(
             f"{run.path} was trained with {doing[0]}, which makes up for the class counts already; an adjustment would "
             "do so twice."
         )
     return objective
+
+
+def _making_up(objective: Objective) -> list[str]:
+    """Name the parts that make up for the class counts in training."""
+    return [part.name for part in objective.parts if part.corrects or part.name == "ldam"]
 
 
 def change_prior_of(run: Path | str, prior: str, predictions: Predictions | None = None) -> Adjusted:
@@ -83,7 +89,7 @@ def change_prior_of(run: Path | str, prior: str, predictions: Predictions | None
     if implied is None:
         raise EvenhandError(
             f"{folder.path} was trained with {objective.spec}, whose probabilities hold for no known class shares, so "
-            "they cannot be changed to others; use --adjust."
+            f"they cannot be changed to others{'' if _making_up(objective) else '; use --adjust'}."
         )
     judged = predictions or folder.predictions
     if prior == "train":
@@ -111,10 +117,19 @@ def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
     try:
         text = read_bytes(path, 2**24).decode()
         if path.suffix.lower() == ".json":
-            content = {str(name): float(share) for name, share in json.loads(text).items()}
+            read = json.loads(text, object_pairs_hook=list)
+            if not isinstance(read, list) or not all(isinstance(each, tuple) for each in read):
+                raise ValueError("it must hold one object, of classes and their shares")
+            pairs = [(str(name), float(share)) for name, share in read]
         else:
-            rows = [row for row in csv.reader(io.StringIO(text)) if row]
-            content = {row[0].strip(): float(row[1]) for row in rows if row[1:] and row[1].strip() != "share"}
+            rows = [row for row in csv.reader(io.StringIO(text)) if row[1:]]
+            if rows and not _is_number(rows[0][1]):
+                rows = rows[1:]  # the names of the columns
+            pairs = [(row[0].strip(), float(row[1])) for row in rows]
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+            raise ValueError(f"{twice!r} comes twice")
     except EvenhandError as error:
         told = str(error).removeprefix(f"Cannot read {path}: ")
         raise EvenhandError(f"Cannot read class shares from {path}: {told}") from error
@@ -129,6 +144,14 @@ def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
         if not 0 < share < np.inf:
             raise EvenhandError(f"The share of every class must be above 0, got {share:g} for {name!r} in {path}.")
     return np.asarray(shares / shares.sum())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def describe_fitted(fitted: Fitted) -> dict[str, Any]:

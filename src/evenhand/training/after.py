@@ -17,6 +17,7 @@ from evenhand.training._adjusting import KEPT, Adjusted, adjust, change_prior_of
 from evenhand.training.evaluation import Evaluation, predict_rows, rows_of
 from evenhand.training.inference import TrainedModel, even_out, load, selected_weights
 
+ROUNDING = 1e-9
 EVENED = TAUS[TAUS <= 1.5]
 """What is tried for tau-normalised weights; 1 makes all equally long."""
 
@@ -51,6 +52,7 @@ def evaluate_adjusted(run: Path | str, wish: Wish) -> Evaluation:
         EvenhandError: the run is not finished, or its training does not allow the adjustment.
     """
     folder = Run(Path(run))
+    selected_weights(folder.path)  # says where there is no run at all
     before = folder.summary.model_dump(mode="json", exclude_unset=True)
     if wish.normalise is not None:
         adjusted = _evened(folder, _tau(wish.normalise, "normalise"))
@@ -85,8 +87,14 @@ def _evened(folder: Run, tau: float | Literal["auto"]) -> Adjusted:
     if tau == "auto":
         if not folder.splits.val:
             raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
-        reached = [_reached(_predict_evened(folder, float(each), "val")) for each in EVENED]
-        tau, chosen = float(round(EVENED[int(np.argmax(reached))], 3)), "validation"
+        reached = np.array([_reached(_predict_evened(folder, float(each), "val")) for each in EVENED])
+        best, plain = EVENED[reached >= reached.max() - ROUNDING], folder.summary.selected.val_balanced_accuracy
+        if plain is not None and reached.max() < plain - ROUNDING:
+            raise EvenhandError(
+                f"No tau evens out the weights of {folder.path} for the better: on validation the best reaches "
+                f"{reached.max():.1%}, and the network as it is {plain:.1%}; give a number to have one all the same."
+            )
+        tau, chosen = float(round(best[np.argmin(np.abs(best - 1))], 3)), "validation"
     adjustment = {"kind": "tau-normalised", "chosen": chosen, "tau": tau}
     return Adjusted(_predict_evened(folder, tau, "test"), adjustment)
 

@@ -27,6 +27,7 @@ from evenhand.models.weights import Weights
 from evenhand.runs.config import Config
 from evenhand.runs.content import Summary, precision_name
 from evenhand.runs.folder import Run, read_leniently
+from evenhand.runs.names import ADJUSTMENT
 from evenhand.training._adjusting import Adjusted, beside, selected_with
 from evenhand.training._features import extract_features
 from evenhand.training._selection import selection
@@ -80,9 +81,9 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     predictions, _ = predict_rows(model, config, table, test, counts)
     predictions = replace(predictions, fitted_counts=fitted, adjustment=_own_adjustment(folder, kept))
     judged = summarise(predictions)
+    remarks = _damage(folder) + _left_out(folder, predictions)
     if before is None:
-        return Evaluation(predictions, {**_heading(folder, config, predictions), **judged}, _damage(folder))
-    remarks = _damage(folder)
+        return Evaluation(predictions, {**_heading(folder, config, predictions), **judged}, remarks)
     if abs(before.balanced_accuracy - judged["balanced_accuracy"]) > 1e-9:
         seen = f"{before.balanced_accuracy:.2%}, now it is {judged['balanced_accuracy']:.2%}"
         remarks += (f"In the run's summary, which is left as it is, balanced accuracy is {seen}.",)
@@ -145,7 +146,8 @@ def evaluate_on(
         "notes": notes,
         **summarise(predictions),
     }
-    return Evaluation(predictions, summary, _seen_in_training(folder, table, predictions))
+    remarks = _seen_in_training(folder, table, predictions) + _left_out(folder, predictions)
+    return Evaluation(predictions, summary, remarks)
 
 
 def _known_rows(
@@ -280,6 +282,21 @@ def _own_adjustment(folder: Run, kept: Predictions | None) -> NDArray[np.float64
     if training_objective(objective) == canonical_objective(objective) or folder.adjustment is None:
         return None
     return np.array(folder.adjustment.added_to_logits, np.float64)
+
+
+def _left_out(folder: Run, predictions: Predictions) -> tuple[str, ...]:
+    """Say where others will use the model with an adjustment that is not in these predictions."""
+    given, own = folder.adjustment, predictions.adjustment
+    if given is None:
+        return ()
+    added = given.added_to_logits
+    if own is not None and added is not None and len(own) == len(added) and np.allclose(own, added):
+        return ()
+    what = f"the class shares {given.prior}" if given.kind == "prior" else f"tau {given.tau or 0:g}"
+    return (
+        f"This is without the adjustment that the run was given ({given.kind}, {what}), which predict, export and "
+        f"load apply; {folder.path / ADJUSTMENT} says what it reaches, and without that file it is gone.",
+    )
 
 
 def _summary_on_disk(folder: Run) -> Summary | None:

@@ -1,15 +1,11 @@
 """Tuning without cheating: settings of one objective compete on validation, and only the picked one meets the test."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
-from evenhand.metrics import classification as judge
 from evenhand.runs.folder import Run
-from evenhand.training.objectives import training_objective
 
 
 @dataclass(frozen=True)
@@ -91,16 +87,6 @@ def pick(
 
 def _mean_validation(runs: Mapping[int, Run]) -> float | None:
     # Of the summary only this: whoever picks among settings must not see how they did on the test set.
-    reached = [_validated(run) for run in runs.values()]
+    reached = [run.summary.selected.val_balanced_accuracy for run in runs.values()]
     scores = [score for score in reached if score is not None]
     return sum(scores) / len(scores) if len(scores) == len(runs) else None
-
-
-def _validated(run: Run) -> float | None:
-    """Return validation balanced accuracy, with what the objective does after training."""
-    adjustment, validation = run.adjustment, run.validation_predictions
-    changed = training_objective(run.config.objective) != run.config.objective
-    if not changed or validation is None or adjustment is None or adjustment.added_to_logits is None:
-        return run.summary.selected.val_balanced_accuracy
-    adjusted = replace(validation, adjustment=np.array(adjustment.added_to_logits))
-    return judge.balanced_accuracy(judge.confusion_matrix(adjusted.targets, adjusted.predicted(), adjusted.num_classes))

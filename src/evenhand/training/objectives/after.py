@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ class PostHoc(Part):
     name = "post-hoc"
     kind = "after"
     corrects = True
-    tau: float | Literal["auto"] = Field("auto", description="how much of it; auto: the best on validation")
+    tau: Annotated[float, Field(ge=0, le=10)] | Literal["auto"] = Field(
+        "auto", description="how much of it; auto: the best on validation"
+    )
 
     def check(self, parts: Sequence[Part]) -> None:
         """Margins are no prior that could be taken off; other parts that make up for the counts are refused anyway."""

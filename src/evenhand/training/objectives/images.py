@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from scipy.special import betainc
 from torch import Tensor
 
 from evenhand.training.objectives.part import ImagesPart, Known, Shares, TargetsPart, Told, Tried
@@ -18,7 +19,7 @@ class Mixup(ImagesPart):
     name = "mixup"
     tried: ClassVar[Tried] = ({"alpha": 0.5}, {"alpha": 1})
     takes_features = True
-    alpha: float = Field(0.2, gt=0, description="of the Beta distribution of the blend; 1 is uniform")
+    alpha: float = Field(0.2, ge=0.001, le=1000, description="of the Beta distribution of the blend; 1 is uniform")
 
     def transform(
         self, images: Tensor, target: Tensor, known: Known, random: np.random.Generator
@@ -47,7 +48,7 @@ class Remix(Mixup):
 
     name = "remix"
     tried = ({"alpha": 0.2},)
-    alpha: float = Field(1.0, gt=0, description="of the Beta distribution of the blend; 1 is uniform")
+    alpha: float = Field(1.0, ge=0.001, le=1000, description="of the Beta distribution of the blend; 1 is uniform")
     kappa: float = Field(3.0, ge=1, description="how many times larger the other class must be for the target to lean")
     tau: float = Field(
         0.5, ge=0, le=1, description="the share of an image below which the larger class loses its target"
@@ -64,13 +65,23 @@ class Remix(Mixup):
             share[ratio <= 1 / self.kappa] = 1.0
         return share
 
+    def told(self, known: Known) -> Told:
+        """Say what is left of the target of an image's own class, in the mean over blends and partners."""
+        counts, a, tau = np.array(known.counts, np.float64), self.alpha, self.tau
+        ratio = counts[:, None] / np.maximum(counts, 1)
+        # Of Beta(a, a): the mean of the share above tau, that of the share below 1 - tau, and the chance of one above.
+        above, below = (1 - betainc(a + 1, a, tau)) / 2, betainc(a + 1, a, 1 - tau) / 2
+        leaning = below + 1 - betainc(a, a, 1 - tau)
+        kept = np.where(ratio >= self.kappa, above, np.where(ratio <= 1 / self.kappa, leaning, 0.5))
+        return Told(f"{super().told(known).what}; target left to an image's own class", kept @ known.shares)
+
 
 class CutMix(ImagesPart):
     """CutMix: a rectangle of every image is replaced by that of another of its batch, and the target in proportion."""
 
     name = "cutmix"
     tried = ({"alpha": 0.5},)
-    alpha: float = Field(1.0, gt=0, description="of the Beta distribution of the area; 1 is uniform")
+    alpha: float = Field(1.0, ge=0.001, le=1000, description="of the Beta distribution of the area; 1 is uniform")
 
     def transform(
         self, images: Tensor, target: Tensor, known: Known, random: np.random.Generator

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import ldam_margins, logit_offset
+from evenhand.metrics.priors import class_prior
 from evenhand.training.objectives.part import Adjustment, Known, LogitsPart, Part, Shares, Told, normalised
 
 
@@ -25,7 +26,7 @@ class _PriorOffset(LogitsPart):
     def prior(self, shares: Shares, known: Known) -> Shares:
         """Return pi^(1 - tau), where pi is the prior without this part."""
         offset = logit_offset(known.counts, self.strength()).double().numpy()
-        logs = np.log(np.maximum(shares, np.finfo(float).tiny)) - offset
+        logs = np.log(class_prior(shares)) - offset  # a class without images counts as the smallest with some, as there
         return normalised(np.exp(logs - logs.max()))
 
     def told(self, known: Known) -> Told:

@@ -93,9 +93,9 @@ class ComplementCrossEntropy(LossPart):
         return self
 
     def check(self, parts: Sequence[Part]) -> None:
-        """C on adjusted logits needs an adjustment."""
-        if self.on == "adjusted" and not any(part.kind == "logits" for part in parts):
-            raise EvenhandError("cce:on=adjusted needs a part that adjusts logits, such as balanced-softmax.")
+        """C on adjusted logits needs an offset of all of them; a margin is one of the correct class alone."""
+        if self.on == "adjusted" and not any(part.kind == "logits" and part.name != "ldam" for part in parts):
+            raise EvenhandError("cce:on=adjusted needs a part that adjusts all logits, such as balanced-softmax.")
 
     def check_known(self, known: Known) -> None:
         """Two classes at least must be left for C."""

@@ -18,6 +18,7 @@ class StagePart(SamplingPart):
     kind = "stage"
     load: ClassVar[Literal["all", "body"]]
     """Which weights of the first run it begins with."""
+    trained: ClassVar[str] = "the last layer"
     layer: ClassVar[str | None] = None
     """The last layer it needs, as `evenhand.models.heads` reads it; None: that of the first run."""
     epochs: int = Field(10, ge=1, description="of the second stage")
@@ -45,7 +46,7 @@ class StagePart(SamplingPart):
     def told(self, known: Known) -> Told:
         """Say what is trained, and how often each class is shown."""
         told = Sampling().told(known)
-        return Told(f"the last layer alone is trained; {told.what}", told.values)
+        return Told(f"{self.trained} alone is trained; {told.what}", told.values)
 
 
 class CRT(StagePart):
@@ -60,4 +61,5 @@ class LWS(StagePart):
 
     name = "lws"
     load = "all"
+    trained = "one scale per class of the last layer"
     layer = "scaled"
