@@ -50,22 +50,22 @@ def read_image_errors(studies: list[dict[str, Any]], baseline: str) -> dict[str,
 def judge(scores: Scores, images: dict[str, dict[str, ImageError]], baseline: str) -> dict[str, Difference]:
     """Compare every objective with the baseline; all claims together err in at most 5%, as in one comparison.
 
-    Objectives with the same seeds are judged together, and each such family has its part of the 5%.
+    Objectives with the same seeds are a family with its part of the 5%. All that have these seeds, and more, are judged
+    along, as what is usual among them tells how far a few seeds can be trusted; of them nothing is claimed there.
     """
-    families: dict[tuple[int, ...], list[str]] = {}
-    for name, own in scores.items():
-        common = tuple(sorted(own.keys() & scores[baseline].keys()))
-        if name != baseline and len(common) > 1:
-            families.setdefault(common, []).append(name)
-    rivals = sum(map(len, families.values()))
+    paired = {name: scores[name].keys() & scores[baseline].keys() for name in scores if name != baseline}
+    paired = {name: seeds for name, seeds in paired.items() if len(seeds) > 1}
     found = {}
-    for seeds, names in families.items():
-        values = {name: [scores[name][seed]["balanced_accuracy"] for seed in seeds] for name in (baseline, *names)}
+    for seeds in {frozenset(each) for each in paired.values()}:
+        family = [name for name in paired if paired[name] == seeds]
+        values = {
+            name: [scores[name][seed]["balanced_accuracy"] for seed in sorted(seeds)]
+            for name in (baseline, *(name for name in paired if paired[name] >= seeds))
+        }
         own_images = {"balanced_accuracy": images.get("balanced_accuracy", {})}
-        judged = judge_differences(
-            {"balanced_accuracy": values}, baseline, images=own_images, level=LEVEL * len(names) / rivals
-        )
-        found |= {each.objective: each for each in judged}
+        level = LEVEL * len(family) / len(paired)
+        judged = judge_differences({"balanced_accuracy": values}, baseline, images=own_images, level=level)
+        found |= {each.objective: each for each in judged if each.objective in family}
     return found
 
 
