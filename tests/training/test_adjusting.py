@@ -112,6 +112,12 @@ def test_evaluate_keeps_an_adjustment_beside_the_unadjusted_result(runs: tuple[R
     assert "tau 1" in evaluate_on(plain.path, "digits").remarks[-1]
     own = evaluate_run(runs[1].path)
     assert not own.remarks, "what the objective itself does is in its predictions"
+    kept = (plain.path / "adjustment.json").read_bytes()
+    (plain.path / "adjustment.json").write_text("{")
+    damaged = evaluate_run(plain.path)
+    assert damaged.summary["balanced_accuracy"] == plain.summary.balanced_accuracy
+    assert "adjustment.json" in damaged.remarks[0]
+    (plain.path / "adjustment.json").write_bytes(kept)
     auto = evaluate_adjusted(plain.path, Wish(adjust="auto")).summary
     assert auto["adjustment"] == runs[2].summary.model_dump(mode="json")["adjustment"]
 

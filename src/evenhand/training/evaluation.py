@@ -286,7 +286,11 @@ def _own_adjustment(folder: Run, kept: Predictions | None) -> NDArray[np.float64
 
 def _left_out(folder: Run, predictions: Predictions) -> tuple[str, ...]:
     """Say where others will use the model with an adjustment that is not in these predictions."""
-    given, own = folder.adjustment, predictions.adjustment
+    own = predictions.adjustment
+    try:
+        given = folder.adjustment
+    except EvenhandError as error:  # it is not needed here
+        return (str(error),)
     if given is None:
         return ()
     added = given.added_to_logits
