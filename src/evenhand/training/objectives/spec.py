@@ -3,7 +3,7 @@
 import difflib
 from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -147,7 +147,9 @@ def _wanted(field: FieldInfo) -> str:
         if get_origin(kind) is Literal:
             choices += [str(value) for value in get_args(kind)]
         elif kind is not NoneType:
-            choices.append(("a whole number" if kind is int else "a number") + _bounds(field))
+            # Beside words, a number has its bounds with it: those of the field would be asked of the words, too.
+            own, bounded = (kind, field) if get_origin(kind) is not Annotated else get_args(kind)
+            choices.append(("a whole number" if own is int else "a number") + _bounds(bounded))
     return " or ".join(choices)
 
 
