@@ -35,7 +35,8 @@ def test_numbers_have_one_spelling_without_losing_a_digit(gamma: float) -> None:
     canonical = canonical_objective(f"cce:gamma={gamma!r}")
     assert canonical == canonical_objective(canonical)
     assert canonical == canonical_objective(f"cce:gamma={gamma:.25e}")
-    assert canonical == "cce" if gamma == -1 else float(canonical.partition("=")[2]) == gamma
+    names = {-1.0: "cce", 0.0: "ce"}
+    assert canonical == names[gamma] if gamma in names else float(canonical.partition("=")[2]) == gamma
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,11 @@ def test_numbers_have_one_spelling_without_losing_a_digit(gamma: float) -> None:
         ("cce:gamma=released", "cce:gamma=released"),
         ("focal:gamma=2:alpha=.25", "focal:alpha=0.25"),
         ("focal:gamma=1:alpha=0.25", "focal:alpha=0.25:gamma=1"),
+        ("cce:gamma=0", "ce"),
+        ("balanced-softmax+cce:share=0:spare=3", "balanced-softmax"),
+        ("focal:gamma=0", "ce"),
+        ("focal:gamma=0:alpha=1", "ce"),
+        ("focal:gamma=0:alpha=0.25", "focal:alpha=0.25:gamma=0"),
         ("cot:forwards=2", "cot"),
         ("ce+cot", "cot"),
         ("cot:forwards=1", "cot:forwards=1"),

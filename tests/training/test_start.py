@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.files import read_json
 from evenhand.models.build import build_model
 from evenhand.models.heads import CosineHead, last_layer, replace_head
 from evenhand.models.weights import describe_file
@@ -41,6 +42,8 @@ def test_crt_trains_a_fresh_last_layer(whole: Path, tmp_path: Path) -> None:
     kept = load_config(run / "config.yaml")
     assert kept.start.sha256 == describe_file(selected_weights(whole)).sha256
     assert kept.data == load_config(whole / "config.yaml").data
+    parent = read_json(run / "summary.json")["parent"]
+    assert (parent["weights"], parent["sha256"]) == (str(whole), kept.start.sha256)
 
 
 def test_lws_learns_a_scale_for_each_class(whole: Path, tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ def judge(run: Run, trainer: Trainer) -> None:
             "objective": config.objective,
             "model": config.model.name,
             "seed": config.seed,
+            **({} if config.start.weights is None else {"parent": config.start.model_dump(mode="json")}),
             "epochs": len(trainer.history),
             "selected": selected,
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),

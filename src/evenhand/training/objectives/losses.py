@@ -63,6 +63,10 @@ class Focal(LossPart):
 
         return loss
 
+    def plainest(self) -> Part:
+        """Without fading and factor it is cross entropy."""
+        return CrossEntropy() if self.gamma == 0 and self.alpha in (None, 1) else self
+
     def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
         """Its probabilities are those of no prior: confident rows stop to learn."""
         return None
@@ -143,6 +147,10 @@ class ComplementCrossEntropy(LossPart):
             )
 
         return loss
+
+    def plainest(self) -> Part:
+        """Without C it is cross entropy."""
+        return CrossEntropy() if (self.gamma if self.share is None else self.share) == 0 else self
 
     def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
         """C moves its probabilities away from those of any prior."""

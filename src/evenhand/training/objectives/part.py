@@ -114,6 +114,10 @@ class Part(BaseModel):
         """Say what the part does to each class."""
         return None
 
+    def plainest(self) -> "Part":
+        """Return the plainest part that does the same with every data: a setting may leave nothing of this one."""
+        return self
+
     def spec(self) -> str:
         """Return the one spelling: the name, and in their order the settings that are not at their defaults."""
         fields = sorted(type(self).model_fields.items())

@@ -41,7 +41,7 @@ def read_parts(spec: str) -> tuple[Part, ...]:
         )
     for part in parts:
         part.check(parts)
-    return tuple(parts)
+    return tuple(part.plainest() for part in parts)
 
 
 def spell(parts: tuple[Part, ...]) -> str:
