@@ -191,6 +191,9 @@ def test_settings_of_cce_that_do_not_fit(settings, shown):
     ("settings", "shown"),
     [
         ({"counts": COUNTS, "offset": torch.zeros(4)}, ["counts", "offset"]),
+        ({"rivals": torch.ones(4, 4, dtype=torch.bool), "spare": 1}, ["spare=1"]),
+        ({"rivals": torch.ones(4, 3, dtype=torch.bool)}, ["(4, 3)"]),
+        ({"rivals": torch.ones(4, 4)}, ["float32"]),
         ({"counts": [1, 2, 3]}, ["counts", "4", "3"]),
         ({"share": [0.1, 0.2]}, ["share", "(2,)"]),
         ({"offset": torch.zeros(3)}, ["offset", "(3,)"]),

@@ -18,6 +18,7 @@ from evenhand.losses.functional import (
     balanced_softmax_loss,
     complement_cross_entropy,
     complement_entropy,
+    frequent_rivals,
     ldam_margins,
     logit_adjusted_cross_entropy,
     logit_offset,
@@ -175,6 +176,39 @@ def test_spared_complement_entropy(batch, spare):
     rows = complement_entropy(*batch, spare=spare, reduction="none")
     expected = reference.spared_complement_entropy(*reference.flat_rows(*batch), spare)
     assert_close(rows, expected.reshape(batch[1].shape), rtol=1e-9, atol=1e-10)
+
+
+@repeatable
+@given(batch=batches(), offset=st.booleans(), smoothing=st.sampled_from([0.0, 0.1]))
+def test_rivals_that_are_frequent(batch, offset, smoothing):
+    """C of each row by eq. 2, over the wrong classes with at least as many images."""
+    flat, labels = reference.flat_rows(*batch)
+    k = flat.shape[1]
+    counts = [1 + (7 * i) % 20 for i in range(k)]
+    shift = torch.linspace(-1, 1, k, dtype=torch.float64) if offset else torch.zeros(k, dtype=torch.float64)
+    rows = []
+    for row, g in zip(flat.double(), labels.tolist(), strict=True):
+        rest = [j for j in range(k) if j != g and counts[j] >= counts[g]]
+        q = row[rest].softmax(0)
+        h = F.cross_entropy(row + shift, torch.tensor(g), label_smoothing=smoothing)
+        rows.append(h + 0.3 * (q * q.log()).sum())
+    settings = {"offset": shift if offset else None, "label_smoothing": smoothing, "reduction": "none"}
+    found = complement_cross_entropy(*batch, share=0.3, rivals=frequent_rivals(counts), **settings)
+    expected = torch.stack(rows) if rows else flat.new_zeros(0)
+    assert_close(found, expected.reshape(batch[1].shape), rtol=1e-8, atol=1e-9)
+
+
+def test_rivals_leave_the_gradient_of_rarer_classes_to_cross_entropy():
+    logits, target = torch.randn(6, K, dtype=torch.float64, requires_grad=True), torch.arange(6) % K
+    counts = [2 ** (K - k) for k in range(K)]
+    rivals = frequent_rivals(counts)
+    ours = complement_cross_entropy(logits, target, share=0.3, rivals=rivals, reduction="sum")
+    plain = F.cross_entropy(logits, target, reduction="sum")
+    (found,), (expected,) = (torch.autograd.grad(loss, logits) for loss in (ours, plain))
+    rarer = torch.arange(K)[None, :] > target[:, None]
+    assert_close(found[rarer], expected[rarer])
+    assert not torch.allclose(found[3:], expected[3:])
+    assert gradcheck(lambda z: complement_cross_entropy(z, target, share=0.3, rivals=rivals, counts=counts), logits)
 
 
 @pytest.mark.parametrize("spare", [4, 5, 6, 100])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from evenhand.losses.functional import complement_cross_entropy as complement_cross_entropy
     from evenhand.losses.functional import complement_entropy as complement_entropy
     from evenhand.losses.functional import focal_loss as focal_loss
+    from evenhand.losses.functional import frequent_rivals as frequent_rivals
     from evenhand.losses.functional import ldam_loss as ldam_loss
     from evenhand.losses.functional import ldam_margins as ldam_margins
     from evenhand.losses.functional import logit_adjusted_cross_entropy as logit_adjusted_cross_entropy

@@ -102,6 +102,7 @@ def complement_cross_entropy(
     gamma: float | str | None = None,
     share: float | Sequence[float] | Tensor | None = None,
     spare: int = 0,
+    rivals: Tensor | None = None,
     counts: Counts | None = None,
     tau: float = 1.0,
     offset: Tensor | None = None,
@@ -142,6 +143,8 @@ def complement_cross_entropy(
             (K), which is then that of a row's class (of probabilities t: sum_k t_k share_k). Not with gamma.
         spare: leave the so many likeliest incorrect classes of each row out of C, which is then the entropy over the
             others, with their probabilities brought to sum 1; where fewer than two are left, C = 0.
+        rivals: which incorrect classes C is taken over, bool (K, K): row g says it for rows of class g; all of them if
+            not given. :func:`frequent_rivals` makes one. With class indices only, and not with spare.
         counts: training images a class, (K); a count of 0 is treated like the smallest that is not.
         tau: how much of the log prior H adds, 0 or more; only with counts.
         offset: what H adds to the logits, (K), in the place of counts and tau.
@@ -172,7 +175,7 @@ def complement_cross_entropy(
         >>> complement_cross_entropy(logits, target, share=0.3, spare=1, counts=[500, 100, 50, 50])
         tensor(-0.1687, grad_fn=...)
     """
-    usual = spare == 0 and label_smoothing == 0 and tau == 1 and complement_on == "raw"
+    usual = spare == 0 and rivals is None and label_smoothing == 0 and tau == 1 and complement_on == "raw"
     if usual and counts is None and is_fused(input, target, reduction):  # first, since every other question costs time
         factor = complement_factor(gamma, share, input.size(1))
         terms = Terms(target, weight, offset, margin, factor, True, ignore_index, reduction)
@@ -182,6 +185,7 @@ def complement_cross_entropy(
     check_smoothing(label_smoothing)
     factor = complement_factor(gamma, share, classes)
     spare = check_spare(spare)
+    check_rivals(rivals, classes, spare, target)
     check_adjustment(counts, tau, offset, complement_on)
     if counts is not None:
         offset = logit_offset(check_length(counts, classes), tau).to(input.device)
@@ -207,13 +211,14 @@ def complement_cross_entropy(
         index, valid = class_indices(labels, classes, ignore_index)
         by_row = factor[index] if isinstance(factor, Tensor) else factor
         back = None if margin is None else margin[index]
-        if label_smoothing == 0 and not _learned(factor, offset, margin):
+        if label_smoothing == 0 and rivals is None and not _learned(factor, offset, margin):
             rows = complement_rows(
                 logits, index, by_row, with_cross_entropy=True, offset=offset, margin=back, spare=spare
             )
             rows, total = weigh(rows, index, valid, weight)
             return reduce(rows, total, reduction, input)
-        rows, total = weigh(by_row * complement_rows(logits, index, 1.0, spare=spare), index, valid, weight)
+        correct = index if rivals is None else _left_out(rivals, index)
+        rows, total = weigh(by_row * complement_rows(logits, correct, 1.0, spare=spare), index, valid, weight)
     rows = rows + cross_entropy(logits.to(rows.dtype), labels, weight, offset=offset, reduction="none")
     return reduce(rows, total, reduction, input)
 
@@ -262,6 +267,25 @@ def check_spare(spare: Any) -> int:
     if isinstance(spare, bool) or not isinstance(spare, int) or spare < 0:
         raise ValueError(f"spare must be a whole number of 0 or more, got {spare!r}.")
     return spare
+
+
+def check_rivals(rivals: Tensor | None, classes: int, spare: int, target: Tensor) -> None:
+    """Refuse rivals that are not one row a class, or that do not go with the rest."""
+    if rivals is None:
+        return
+    if rivals.dtype != torch.bool or rivals.shape != (classes, classes):
+        raise ValueError(
+            f"rivals must be bool of shape ({classes}, {classes}), got {rivals.dtype} of {tuple(rivals.shape)}."
+        )
+    if spare or target.is_floating_point():
+        other = f"spare={spare}" if spare else "class probabilities"
+        raise ValueError(f"rivals say which classes C is taken over, which does not go with {other}.")
+
+
+def _left_out(rivals: Tensor, index: Tensor) -> Tensor:
+    """Return the classes that C of each row is not taken over, bool (N, K, d1, ...)."""
+    own = torch.eye(len(rivals), dtype=torch.bool, device=rivals.device)
+    return (~rivals | own)[index].movedim(-1, 1)
 
 
 def check_adjustment(counts: Any, tau: Any, offset: Any, complement_on: Any) -> None:

@@ -107,6 +107,30 @@ def class_weights(counts: Counts, by: Literal["inverse", "effective"] = "inverse
     return (weights * images.sum() / (weights * images).sum()).to(torch.get_default_dtype())
 
 
+def frequent_rivals(counts: Counts) -> Tensor:
+    r"""Which wrong classes threaten the rows of each class: those with at least as many images as it has.
+
+    Cross entropy lets a frequent class stand out where a rare one is correct; the other way round it is the rare
+    class that needs what little it has learned, and evening it out takes that away.
+
+    Args:
+        counts: training images a class, (K).
+
+    Returns:
+        bool (K, K), the `rivals` of :func:`complement_cross_entropy`: row g is for rows of class g.
+
+    Example:
+        >>> from evenhand.losses.functional import frequent_rivals
+        >>> frequent_rivals([90, 9, 9])
+        tensor([[False, False, False],
+                [ True, False,  True],
+                [ True,  True, False]])
+    """
+    n = positive_counts(counts)
+    own = torch.eye(len(n), dtype=torch.bool, device=n.device)
+    return (n[None, :] >= n[:, None]) & ~own
+
+
 def positive_counts(counts: Any) -> Tensor:
     """Return the counts as float64 (K), with the smallest that is not 0 in the place of 0."""
     try:

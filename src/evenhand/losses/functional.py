@@ -8,7 +8,7 @@ from evenhand.losses._adjusted import (
     logit_adjusted_cross_entropy,
 )
 from evenhand.losses._cce import complement_cross_entropy, complement_entropy
-from evenhand.losses._counts import class_weights, ldam_margins, logit_offset
+from evenhand.losses._counts import class_weights, frequent_rivals, ldam_margins, logit_offset
 from evenhand.losses._focal import focal_loss
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "complement_cross_entropy",
     "complement_entropy",
     "focal_loss",
+    "frequent_rivals",
     "ldam_loss",
     "ldam_margins",
     "logit_adjusted_cross_entropy",

@@ -12,6 +12,7 @@ from evenhand.losses.functional import (
     adjusted_cross_entropy,
     complement_cross_entropy,
     focal_loss,
+    frequent_rivals,
 )
 from evenhand.losses.kernels.linear import linear_complement_cross_entropy
 from evenhand.models.deferred import PendingLogits
@@ -88,6 +89,9 @@ class ComplementCrossEntropy(LossPart):
     )
     share: float | None = Field(None, ge=0, le=1, description="weight of C at any K: H - share C; not with gamma")
     spare: int = Field(0, ge=0, description="of the likeliest wrong classes, how many C leaves out")
+    rivals: Literal["all", "frequent"] = Field(
+        "all", description="the wrong classes of C; frequent: those with at least as many images as the row's class"
+    )
     on: Literal["raw", "adjusted"] = Field("raw", description="the logits that C is taken of")
 
     @model_validator(mode="after")
@@ -98,6 +102,10 @@ class ComplementCrossEntropy(LossPart):
 
     def check(self, parts: Sequence[Part]) -> None:
         """C on adjusted logits needs an offset of all of them; a margin is one of the correct class alone."""
+        soft = [part.name for part in parts if part.kind in ("images", "targets")]
+        if self.rivals != "all" and (self.spare or soft):
+            other = soft[0] if soft else f"spare={self.spare}"
+            raise EvenhandError(f"cce:rivals={self.rivals} does not go with {other}; leave one out.")
         if self.on == "adjusted" and not any(part.kind == "logits" and part.name != "ldam" for part in parts):
             raise EvenhandError("cce:on=adjusted needs a part that adjusts all logits, such as balanced-softmax.")
 
@@ -109,8 +117,9 @@ class ComplementCrossEntropy(LossPart):
                 f"{max(known.num_classes - 3, 0)}."
             )
 
-    def build(self, known: Known) -> LossFunction:  # noqa: ARG002
+    def build(self, known: Known) -> LossFunction:
         """Return the loss."""
+        rivals = frequent_rivals(known.counts) if self.rivals == "frequent" else None
         gamma: float | str | None = None if self.share is not None else self.gamma
         share, spare, on = self.share, self.spare, self.on
 
@@ -141,6 +150,7 @@ class ComplementCrossEntropy(LossPart):
                 gamma=gamma,
                 share=share,
                 spare=spare,
+                rivals=None if rivals is None else rivals.to(logits.device),
                 offset=offset,
                 margin=margin,
                 complement_on=on,

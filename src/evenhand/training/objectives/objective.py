@@ -78,7 +78,7 @@ class Objective:
     def defers_logits(self) -> bool:
         """Whether its loss can do without the logits, and there are so many classes that this pays."""
         loss, soft = self._find(ComplementCrossEntropy), self._images or self._targets
-        plain = loss is not None and loss.spare == 0 and loss.on == "raw" and self.head == "linear"
+        plain = loss is not None and (loss.spare, loss.rivals, loss.on) == (0, "all", "raw") and self.head == "linear"
         return plain and soft is None and isinstance(self._step, SingleStep) and self.known.num_classes >= MANY_CLASSES
 
     @property
