@@ -29,7 +29,7 @@ def test_a_second_stage_on_the_command_line(capsys: Capture, monkeypatch: Patch,
     arguments = ("train", "--from", first, "--stage", "crt", "--epochs", "1", "--out", tmp_path / "second")
     code, _, err = evenhand(capsys, monkeypatch, *arguments)
     assert code == 0, err
-    assert "crt: the last layer alone is trained" in err
+    assert "crt:epochs=1: the last layer alone is trained" in err
     assert Run(tmp_path / "second").config.start.weights == str(first)
     for wrong in (("--stage", "crt"), ("--from", first), ("--from", first, "--stage", "crt", "--seed", "1")):
         code, _, err = evenhand(capsys, monkeypatch, "train", *wrong)

@@ -22,6 +22,13 @@ def test_it_compares_and_goes_on_from_the_runs_that_are_there(tmp_path: Path) ->
     assert {folder for _, _, folder in found.runs} > set(heard.ends)
 
 
+def test_a_second_stage_says_that_it_was_trained_longer(tmp_path: Path) -> None:
+    objectives = ["ce", "balanced-softmax+crt:epochs=1"]
+    found = evenhand.compare(config=tiny(epochs=1), objectives=objectives, seeds=1, out=tmp_path, jobs=1)
+    assert found.objectives == objectives
+    assert found.notes[0].startswith("balanced-softmax+crt:epochs=1 was trained longer than the others")
+
+
 def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
     found = evenhand.compare(
         config=tiny(epochs=1), objectives=["ce", "cce", "cce:gamma=1e30"], seeds=1, out=tmp_path, jobs=1
@@ -33,6 +40,7 @@ def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"objectives": ["ce"]}, "at least 2 objectives, got 'ce'"),
+        ({"objectives": ["ce", "post-hoc"], "settings": ["select=last"]}, "chooses its tau on validation images"),
         ({"seeds": 0}, "at least 1 seed"),
         ({"margin": -1}, "a share from 0 to 1, such as 0.01 for one point, got -1"),
         ({"margin": 1.0}, "a share from 0 to 1, such as 0.01 for one point, got 1"),

@@ -20,8 +20,10 @@ from evenhand.runs.config import make_config
 from evenhand.runs.folder import Run
 from evenhand.training.after import Wish, evaluate_adjusted
 from evenhand.training.objectives import canonical_objective, settings_to_try
+from evenhand.training.objectives.part import PARTS
 from evenhand.training.objectives.spec import all_parts
 from evenhand.training.run import train_run
+from evenhand.training.setup import prepare
 from tests.fabricated import predict, with_noise, write_run
 from tests.training.runs import tiny
 
@@ -31,8 +33,9 @@ SETTINGS = settings_to_try("cce", 10)
 
 @pytest.mark.parametrize("part", all_parts(), ids=lambda part: part.name)
 def test_every_setting_that_a_part_declares_can_be_trained_and_differs(part) -> None:
-    found = [part.name, *(part.model_validate(settings).spec() for settings in part.tried)]
-    beside = "balanced-softmax+" if part.name == "cce" else ""  # C on adjusted logits needs adjusted ones
+    tuned = PARTS[part.tuned_as or part.name]
+    found = [part.name, *(tuned.model_validate(settings).spec() for settings in tuned.tried)]
+    beside = "logit-adjust:tau=2+" if part.name == "cce" else ""  # C on adjusted logits needs adjusted ones
     specs = [canonical_objective(beside + spec) for spec in found]
     assert len(set(specs)) == len(specs) <= 6
     assert settings_to_try(beside + part.name) == specs
@@ -54,6 +57,7 @@ def test_what_is_tried() -> None:
         "cce:share=0.3+mixup:alpha=0.5",
         "cce:share=0.3+mixup:alpha=1",
     ]
+    assert settings_to_try("balanced-softmax") == settings_to_try("logit-adjust"), "one objective in two spellings"
     assert len(settings_to_try("logit-adjust+cce+mixup")) == 1 + 2 + 5 + 2, "one part at a time"
 
 
@@ -65,10 +69,21 @@ def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
     assert len(plan.jobs(2)) == 12
     both = plan_comparison(base, ["cce:share=0.3+mixup", "cce+mixup:alpha=1"], out=tmp_path, tune=True)
     assert len(set(both.settings)) == len(both.settings)
+    base = make_config(settings=["data.rotate=false"], data__source="digits")
     plain = plan_comparison(base, ["ce", "cce", *SETTINGS[1:]], out=tmp_path)
     tuned = plan_comparison(base, ["ce", "cce"], out=tmp_path, tune=True)
     assert {job.folder for job in plain.jobs(1)} == {job.folder for job in tuned.jobs(1)}
     assert plain.family != tuned.family, "these are looked at apart"
+
+
+def test_no_seed_is_tuned_on_test_images_of_another(tmp_path: Path) -> None:
+    """A setting is picked by the validation images of all seeds, so none of these may be tested by any."""
+    plan = plan_comparison(tiny(), ["ce", "label-smoothing"], out=tmp_path, seeds=3, tune=True)
+    splits = [prepare(job.config).splits for job in plan.jobs(3, ["ce"])]
+    tested = {int(row) for each in splits for row in each.test}
+    assert not any(tested & set(each.val.tolist()) for each in splits)
+    with pytest.raises(EvenhandError, match=r"data\.rotate=true these are test images of other seeds"):
+        plan_comparison(tiny("data.rotate=true"), ["ce", "label-smoothing"], tune=True)
 
 
 @pytest.mark.parametrize(

@@ -273,3 +273,35 @@ def test_runs_share_their_training(runs: tuple[Run, Run, Run], tmp_path: Path) -
     with pytest.raises(EvenhandError, match="was trained otherwise"):
         derive_run(plain.path, tiny(objective="ce+post-hoc", seed=1), tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_weights_of_an_epoch_before_drw_know_nothing_of_it(tmp_path: Path) -> None:
+    """Of two epochs drw has the second; where the first was taken, they are those of plain cross entropy."""
+    run = train_run(tiny(objective="ce+drw:start=0.5", epochs=2), tmp_path / "run")
+    summary = json.loads((run.path / "summary.json").read_text("utf-8"))
+    for epoch, refused in ((1, False), (2, True)):
+        run.write_summary({**summary, "selected": {**summary["selected"], "epoch": epoch}})
+        for wish in (Wish(adjust="1"), Wish(prior="balanced")):
+            if refused:
+                with pytest.raises(EvenhandError, match=r"drw"):
+                    evaluate_adjusted(run.path, wish)
+            else:
+                found = evaluate_adjusted(run.path, wish).predictions
+                assert found.fitted_counts is not None
+                shifted = found.logits - np.log(found.fitted_counts / found.fitted_counts.sum())
+                assert (found.predicted() == shifted.argmax(1)).all()
+
+
+def test_a_run_keeps_the_adjustment_of_its_own_objective(runs: tuple[Run, Run, Run], tmp_path: Path) -> None:
+    """The one given later takes its place; without that it is there again."""
+    folder = shutil.copytree(runs[1].path, tmp_path / "copy")
+    own = load(folder).adjustment
+    evaluate_adjusted(folder, Wish(adjust="0.5"))
+    given_later = load(folder).adjustment
+    (folder / "adjustment.json").unlink()
+    back = load(folder).adjustment
+    assert own is not None
+    assert given_later is not None
+    assert back is not None
+    torch.testing.assert_close(given_later, own / 2)
+    torch.testing.assert_close(back, own)

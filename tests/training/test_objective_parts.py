@@ -281,7 +281,16 @@ def test_the_prior_that_training_implies() -> None:
         "ce+crt": equal,
     }.items():
         np.testing.assert_allclose(build_objective(spec, counts=COUNTS).prior(), expected, rtol=1e-6, err_msg=spec)
-    for spec in ("cce", "focal", "ldam", "cot", "ce+mixup", "ce+label-smoothing", "ce+weights:by=effective"):
+    for spec in (
+        "cce",
+        "focal",
+        "ldam",
+        "cot",
+        "ce+mixup",
+        "ce+label-smoothing",
+        "ce+weights:by=effective",
+        "ce+drw:by=inverse",
+    ):
         assert build_objective(spec, counts=COUNTS).prior() is None, spec
 
 

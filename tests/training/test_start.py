@@ -1,6 +1,7 @@
 """A second stage begins with the weights it names, trains what it says, and names its parent by content."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from evenhand.models.weights import describe_file
 from evenhand.runs.config import load_config
 from evenhand.training._checkpoint import load_classifier, load_weights
 from evenhand.training.inference import selected_weights
+from evenhand.training.objectives import build_objective
 from evenhand.training.run import resume_run, train_run
 from evenhand.training.start import second_stage
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny, trainer_of
@@ -36,7 +38,12 @@ def sentence(*settings: str, folder: Path) -> str:
 
 def test_crt_trains_a_fresh_last_layer(whole: Path, tmp_path: Path) -> None:
     config = second_stage(whole, "crt", epochs=2)
-    assert (config.objective, config.epochs, config.start.load, config.start.train) == ("cce+crt", 2, "body", "head")
+    assert (config.objective, config.epochs, config.start.load, config.start.train) == (
+        "cce+crt:epochs=2",
+        2,
+        "body",
+        "head",
+    )
     run = train_run(config, tmp_path / "second").path
     assert changed(whole, run) == {"network.head.weight", "network.head.bias"}
     kept = load_config(run / "config.yaml")
@@ -93,9 +100,46 @@ def test_mistakes_are_told_before_anything_is_written(whole: Path, tmp_path: Pat
     }
     for reason, settings in told.items():
         assert reason in sentence(*settings, folder=tmp_path)
-    for stage, reason in {"crt+balanced-softmax": "both make up", "lws+cosine": "scales a plain last layer"}.items():
-        with pytest.raises(EvenhandError, match=reason):
+    for stage in ("mixup", "post-hoc", "crt+balanced-softmax", "foo", ""):
+        with pytest.raises(
+            EvenhandError, match=re.escape(f"A second stage is crt or lws, with its settings, got {stage!r}")
+        ):
             second_stage(whole, stage)
+    for stage, epochs, reason in (("crt", 0, "got '0'"), ("crt", -3, "got '-3'"), ("crt:epochs=5", 2, "give one")):
+        with pytest.raises(EvenhandError, match=reason):
+            second_stage(whole, stage, epochs=epochs)
+
+
+def test_what_made_up_for_the_counts_in_the_first_stage_rests_in_the_second(tmp_path: Path) -> None:
+    """Sampling makes up for them there, and nothing else."""
+    first = train_run(tiny(objective="balanced-softmax+cce", epochs=1), tmp_path / "first").path
+    run = train_run(second_stage(first, "crt:epochs=1"), tmp_path / "second")
+    assert run.config.objective == "balanced-softmax+cce+crt:epochs=1"
+    assert [line["part"] for line in read_json(run.path / "summary.json")["parts"]] == ["cce", "crt:epochs=1"]
+    trainer = trainer_of(run.config, tmp_path / "again")
+    assert trainer.objective.offset is None
+    with pytest.raises(
+        EvenhandError, match=r"is a second stage itself .* begin from the run that it began with, .*first"
+    ):
+        second_stage(run.path, "crt")
+
+
+def test_an_adjustment_after_training_is_left_out_of_a_second_stage(tmp_path: Path) -> None:
+    first = train_run(tiny(objective="ce+post-hoc:tau=1", epochs=1), tmp_path / "first").path
+    assert second_stage(first, "crt").objective == "ce+crt"
+    with pytest.raises(EvenhandError, match="crt and post-hoc both make up"):
+        build_objective("ce+crt+post-hoc", counts=[5, 2])
+
+
+def test_a_second_stage_is_continued_from_anywhere(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(whole.parent)
+    config = second_stage(whole.name, "crt:epochs=2")
+    with contextlib.suppress(Interrupted):
+        train_run(config, tmp_path / "stopped", callback=StopAfter(1))
+    monkeypatch.chdir(tmp_path)
+    assert resume_run(tmp_path / "stopped").finished
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet18", "lite0"])

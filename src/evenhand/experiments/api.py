@@ -21,7 +21,7 @@ from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
 from evenhand.training.defaults import make_run_config
-from evenhand.training.objectives import canonical_objective, settings_to_try
+from evenhand.training.objectives import canonical_objective, require_validation, settings_to_try, stage_of
 from evenhand.training.setup import warm_features
 
 OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
@@ -128,7 +128,8 @@ def plan_comparison(
     """Return what is compared, and how far it may go; the arguments are those of :func:`compare`.
 
     Seeds take turns with the test images (`data.rotate`), unless the base says what they do, the source fixes a test
-    set, or training starts from weights, which may have seen any image.
+    set, training starts from weights, which may have seen any image, or settings are tuned: what is picked by the
+    validation images of all seeds must be tested on none of them.
 
     Raises:
         EvenhandError: one sentence about what cannot be compared.
@@ -140,8 +141,15 @@ def plan_comparison(
         check_folder(out)
     if not 0 <= margin < 1:
         raise EvenhandError(f"A margin is a share from 0 to 1, such as 0.01 for one point, got {margin:g}.")
-    base = _rotated(base)
+    base = base if tune else _rotated(base)
+    if tune and base.data.rotate:
+        raise EvenhandError(
+            "--tune picks settings on validation images of all seeds, and with data.rotate=true these are test images "
+            "of other seeds; leave out one of the two."
+        )
     named = [canonical_objective(spec) for spec in objectives]
+    for spec in named:
+        require_validation(spec, base.select)
     given = ",".join(objectives)
     if len(set(named)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
@@ -210,11 +218,21 @@ def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) ->
         f"{failure.job.config.objective} with seed {failure.job.config.seed} failed and is left out: {failure.reason}"
         for failure in failures
     ]
-    comparison = replace(comparison, notes=[*left_out, *comparison.notes])
+    comparison = replace(comparison, notes=[*left_out, *_trained_longer(comparison), *comparison.notes])
     replaced = _replaced(plan.folder / "comparison.json", comparison)
     if replaced:
         tell(replaced)
     return comparison, write_comparison(comparison, plan.folder)
+
+
+def _trained_longer(comparison: Comparison) -> list[str]:
+    """Say which objectives were trained for more epochs than the others."""
+    stages = {each: stage_of(each) for each in comparison.objectives}
+    return [
+        f"{each} was trained longer than the others: a second stage (epochs: {stage.epochs}) after the first."
+        for each, stage in stages.items()
+        if stage is not None
+    ]
 
 
 def _what_mirrors_do(base: Config) -> str:

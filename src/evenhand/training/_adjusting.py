@@ -183,7 +183,9 @@ def _adjusted(predictions: Predictions, adjustment: dict[str, Any], values: NDAr
 
 
 def _objective(run: Run) -> Objective:
-    """Return the objective that a run was trained with, from the counts it was trained on."""
+    """Return the objective that a run's weights were trained with, from the counts they were trained on."""
     config, predictions = run.config, run.predictions
     counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
-    return build_objective(training_objective(config.objective), counts=counts.tolist(), epochs=config.epochs)
+    spec = training_objective(config.objective)
+    selected = int(run.summary.selected.epoch)
+    return build_objective(spec, counts=counts.tolist(), epochs=config.epochs, until=selected)

@@ -299,7 +299,7 @@ def _left_out(folder: Run, predictions: Predictions) -> tuple[str, ...]:
     what = f"the class shares {given.prior}" if given.kind == "prior" else f"tau {given.tau or 0:g}"
     return (
         f"This is without the adjustment that the run was given ({given.kind}, {what}), which predict, export and "
-        f"load apply; {folder.path / ADJUSTMENT} says what it reaches, and without that file it is gone.",
+        f"load apply; {folder.path / ADJUSTMENT} says what it reaches, and without that file the run is as it was.",
     )
 
 

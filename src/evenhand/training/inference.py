@@ -22,9 +22,11 @@ from evenhand.metrics.priors import tau_normalise
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.content import Adjustment
 from evenhand.runs.folder import Run
 from evenhand.training._checkpoint import Card, load_classifier
 from evenhand.training._ensemble import Ensemble, Member
+from evenhand.training.objectives import canonical_objective, training_objective
 
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
@@ -222,7 +224,7 @@ def load(
         network = network.to(place).to(memory_format=torch.channels_last)
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
-    adjusted = Run(Path(run)).adjustment if Path(run).is_dir() else None
+    adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if Path(run).is_dir() else None
     if adjusted is None:
         return TrainedModel(network.eval(), card, place)
     if adjusted.kind == "tau-normalised":
@@ -231,6 +233,14 @@ def load(
     if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
         raise EvenhandError(f"The adjustment of {run} is not of its {len(card.class_names)} classes; evaluate it anew.")
     return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
+
+
+def _own_adjustment(run: Run) -> Adjustment | None:
+    """Return what the objective of a run itself adds to logits after training, which its predictions keep."""
+    if not run.finished or training_objective(run.config.objective) == canonical_objective(run.config.objective):
+        return None
+    added = run.predictions.adjustment
+    return None if added is None else Adjustment(kind="post-hoc", chosen="given", added_to_logits=tuple(added.tolist()))
 
 
 def _average(models: Sequence[TrainedModel]) -> TrainedModel:

@@ -36,7 +36,7 @@ from evenhand.training._backbones import keep_backbone, weights_told
 from evenhand.training._checkpoint import load_weights
 from evenhand.training._selection import selection
 from evenhand.training._tensorboard import require_tensorboard
-from evenhand.training.objectives import needs_validation
+from evenhand.training.objectives import require_validation
 from evenhand.training.setup import Prepared, prepare
 from evenhand.training.start import pin_start
 from evenhand.training.trainer import Callback, Trainer, bare
@@ -142,11 +142,7 @@ def _as_begun(run: Run) -> Config:
 
 def _check(config: Config) -> None:
     """Refuse what no data can mend, before any are read."""
-    if needs_validation(config.objective) and config.select == "last":
-        raise EvenhandError(
-            f"{config.objective} chooses its tau on validation images, which --select last does without; give tau a "
-            "number, such as post-hoc:tau=1."
-        )
+    require_validation(config.objective, config.select)
     require_model(config.model.name)
     if config.compute.tensorboard:
         require_tensorboard()

@@ -14,7 +14,7 @@ from evenhand.runs.folder import Run
 from evenhand.training._backbones import find_backbone
 from evenhand.training._checkpoint import HEAD_ONLY, Card, load_weights
 from evenhand.training.inference import selected_weights
-from evenhand.training.objectives import stage_of
+from evenhand.training.objectives import first_stage, stage_named, stage_of
 
 
 def second_stage(run: Path | str, stage: str, *, epochs: int | None = None) -> Config:
@@ -25,6 +25,9 @@ def second_stage(run: Path | str, stage: str, *, epochs: int | None = None) -> C
         stage: `crt` or `lws`, with its settings.
         epochs: of the second stage; None: as the stage says.
 
+    Raises:
+        EvenhandError: there is no finished run, it is a second stage itself, or this is no stage.
+
     Example:
         >>> import tempfile
         >>> from pathlib import Path
@@ -34,27 +37,33 @@ def second_stage(run: Path | str, stage: str, *, epochs: int | None = None) -> C
         >>> run = train_run(make_config(objective="cce", epochs=1), Path(tempfile.mkdtemp()) / "first")
         >>> config = second_stage(run.path, "crt", epochs=2)
         >>> config.objective, config.start.load, config.start.train, config.epochs
-        ('cce+crt', 'body', 'head', 2)
+        ('cce+crt:epochs=2', 'body', 'head', 2)
     """
+    named = stage_named(stage, epochs)
     selected_weights(run)  # says so where there is none
     first = Run(Path(run)).config
-    objective = f"{first.objective}+{stage}"
-    start = first.start.model_copy(update={"weights": str(run), "sha256": None})
-    return with_stage(first.model_copy(update={"objective": objective, "start": start}), epochs=epochs)
+    if stage_of(first.objective) is not None:
+        raise EvenhandError(
+            f"{run} is a second stage itself ({first.objective}); begin from the run that it began with, "
+            f"{first.start.weights}."
+        )
+    objective = f"{first_stage(first.objective)}+{named}"
+    # Not as typed: the run may be continued from another folder.
+    start = first.start.model_copy(update={"weights": str(Path(run).absolute()), "sha256": None})
+    return with_stage(first.model_copy(update={"objective": objective, "start": start}))
 
 
-def with_stage(config: Config, *, epochs: int | None = None) -> Config:
+def with_stage(config: Config) -> Config:
     """Return a config whose `start` and epochs are those of the second stage that its objective names, if it does.
 
     Args:
         config: of a run, with `start.weights`.
-        epochs: instead of those that the stage asks for.
     """
     stage = stage_of(config.objective)
     if stage is None:
         return config
     start = config.start.model_copy(update={"load": stage.load, "train": "head"})
-    return config.model_copy(update={"start": start, "epochs": epochs or stage.epochs})
+    return config.model_copy(update={"start": start, "epochs": stage.epochs})
 
 
 def pin_start(config: Config) -> Config:

@@ -10,9 +10,10 @@ from math import prod
 
 import torch
 
+from evenhand.core.errors import EvenhandError
 from evenhand.training.objectives import after, heads, images, logits, losses, sampling, stages, steps, weights  # noqa: F401
 from evenhand.training.objectives.objective import Objective
-from evenhand.training.objectives.part import Known
+from evenhand.training.objectives.part import PARTS, Known
 from evenhand.training.objectives.spec import all_parts, read_parts, settings_of, settings_to_try, spell
 from evenhand.training.objectives.stages import StagePart
 from evenhand.training.objectives.steps import Backward, Forward
@@ -29,7 +30,9 @@ __all__ = [
     "first_stage",
     "list_objectives",
     "needs_validation",
+    "require_validation",
     "settings_to_try",
+    "stage_named",
     "stage_of",
     "training_objective",
 ]
@@ -78,9 +81,9 @@ def describe_objectives() -> list[PartInfo]:
             part.kind,
             help=(part.__doc__ or "").splitlines()[0].rstrip("."),
             settings=settings_of(part),
-            tried=[part.model_validate(settings).spec() for settings in part.tried],
+            tried=[tuned.model_validate(settings).spec() for settings in tuned.tried],
         )
-        for part in all_parts()
+        for part, tuned in ((each, PARTS[each.tuned_as or each.name]) for each in all_parts())
     ]
 
 
@@ -122,6 +125,34 @@ def stage_of(spec: str) -> StagePart | None:
     return next((part for part in read_parts(spec) if isinstance(part, StagePart)), None)
 
 
+def stage_named(text: str, epochs: int | None = None) -> str:
+    """Return the one spelling of a second stage alone, as `--stage` takes it.
+
+    Args:
+        text: `crt` or `lws`, with its settings.
+        epochs: of the stage, where its settings do not say.
+
+    Raises:
+        EvenhandError: this is no stage, or its epochs are said twice or are too few; in one sentence.
+
+    Example:
+        >>> from evenhand.training.objectives import stage_named
+        >>> stage_named("crt"), stage_named("lws", epochs=5)
+        ('crt', 'lws:epochs=5')
+    """
+    names = [part.name for part in all_parts() if issubclass(part, StagePart)]
+    if text.partition(":")[0] not in names or "+" in text:
+        raise EvenhandError(f"A second stage is {' or '.join(names)}, with its settings, got {text!r}.")
+    stage = stage_of(text)
+    assert stage is not None
+    if epochs is not None:
+        if "epochs" in stage.model_fields_set and stage.epochs != epochs:
+            raise EvenhandError(f"{text} and --epochs {epochs} both say how long the second stage is; give one.")
+        stage = stage_of(f"{stage.name}:epochs={epochs}")
+        assert stage is not None
+    return stage.spec()
+
+
 def first_stage(spec: str) -> str:
     """Return the objective of the run that a second stage starts from.
 
@@ -138,6 +169,19 @@ def needs_validation(spec: str) -> bool:
     return any(isinstance(part, after.PostHoc) and part.tau == "auto" for part in read_parts(spec))
 
 
+def require_validation(spec: str, select: str) -> None:
+    """Refuse an objective that chooses on validation images where none are kept.
+
+    Raises:
+        EvenhandError: in one sentence.
+    """
+    if needs_validation(spec) and select == "last":
+        raise EvenhandError(
+            f"{spec} chooses its tau on validation images, which --select last does without; give tau a number, such "
+            "as post-hoc:tau=1."
+        )
+
+
 def cost(spec: str) -> float:
     """Return how long training takes beside plain cross entropy, by operation count.
 
@@ -150,7 +194,12 @@ def cost(spec: str) -> float:
 
 
 def build_objective(
-    spec: str, *, counts: Sequence[int], epochs: int = 1, device: torch.device | str = "cpu"
+    spec: str,
+    *,
+    counts: Sequence[int],
+    epochs: int = 1,
+    device: torch.device | str = "cpu",
+    until: int | None = None,
 ) -> Objective:
     """Build an objective from what is known before training.
 
@@ -159,6 +208,7 @@ def build_objective(
         counts: of each class, the images really trained on.
         epochs: of the training.
         device: where batches are.
+        until: leave out parts that set in after this epoch, counted from 1: weights of that epoch do not know them.
 
     Raises:
         EvenhandError: there is no such objective, or it does not go with these data; in one sentence.
@@ -170,4 +220,8 @@ def build_objective(
         >>> build_objective("balanced-softmax+cce", counts=[90, 10]).offset
         tensor([-0.1054, -2.3026])
     """
-    return Objective(read_parts(spec), Known(tuple(int(count) for count in counts), epochs), device)
+    known = Known(tuple(int(count) for count in counts), epochs)
+    parts = read_parts(spec)
+    if until is not None:
+        parts = tuple(part for part in parts if part.first_epoch(known) <= until)
+    return Objective(parts, known, device)

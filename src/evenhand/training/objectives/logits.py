@@ -38,6 +38,7 @@ class BalancedSoftmax(_PriorOffset):
     """Balanced softmax: the log of the class shares is added to the logits in training (logit-adjust:tau=1)."""
 
     name = "balanced-softmax"
+    tuned_as = "logit-adjust"
 
     def strength(self) -> float:
         """Return tau."""

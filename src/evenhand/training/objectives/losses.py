@@ -42,7 +42,7 @@ class Focal(LossPart):
     name = "focal"
     tried = ({"gamma": 0.5}, {"gamma": 1})
     gamma: float = Field(2.0, ge=0, description="how fast it fades")
-    alpha: float | None = Field(None, ge=0, description="a factor for all classes")
+    alpha: float | None = Field(None, gt=0, description="a factor for all classes")
 
     def check(self, parts: Sequence[Part]) -> None:
         """A margin is for rows of one class."""

@@ -43,12 +43,17 @@ class Objective:
     """One loss and any number of parts; :func:`evenhand.training.objectives.build_objective` makes one.
 
     Args:
-        parts: in their order.
+        parts: in their order. Beside a second stage, those that make up for the class counts rest: they were for the
+            first one.
         known: what is known before training.
         device: where batches are.
     """
 
     def __init__(self, parts: tuple[Part, ...], known: Known, device: torch.device | str = "cpu") -> None:
+        self.spec = spell(parts)
+        """Its one spelling."""
+        staged = any(part.kind == "stage" for part in parts)
+        parts = tuple(part for part in parts if not (staged and part.corrects) or part.kind == "stage")
         self.parts = parts
         self.known = known
         self.device = torch.device(device)
@@ -62,11 +67,6 @@ class Objective:
         self._weights, self._sampling = self._find(WeightsPart), self._find(SamplingPart)
         self._images, self._targets = self._find(ImagesPart), self._find(TargetsPart)
         self._weight_of_epoch: tuple[int, Tensor | None] = (-1, None)
-
-    @property
-    def spec(self) -> str:
-        """Its one spelling."""
-        return spell(self.parts)
 
     @property
     def head(self) -> str:

@@ -83,6 +83,9 @@ class Part(BaseModel):
     tried: ClassVar[Tried] = ()
     """Settings that `compare --tune` tries beside the defaults; few, since each is trained with every seed."""
 
+    tuned_as: ClassVar[str | None] = None
+    """The part of which this is a case: `compare --tune` tries the settings of that one."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         if "name" in cls.__dict__:

@@ -33,7 +33,10 @@ def read_parts(spec: str) -> tuple[Part, ...]:
             twice = one.name == other.name
             what = f"{one.name} stands there twice" if twice else f"{one.name} and {other.name} are of one kind"
             raise EvenhandError(f"Cannot train with {spec!r}: {what}, which changes {KINDS[one.kind]}; leave one out.")
-    correcting = [part.name for part in parts if part.corrects]
+    staged = any(part.kind == "stage" for part in parts)
+    # What makes up for the counts in a first stage rests in the second, which does so anew.
+    acting = [part for part in parts if not staged or part.kind in ("stage", "after")]
+    correcting = [part.name for part in acting if part.corrects]
     if len(correcting) > 1:
         raise EvenhandError(
             f"Cannot train with {spec!r}: {correcting[0]} and {correcting[1]} both make up for the class counts, which "
@@ -88,8 +91,9 @@ def settings_to_try(spec: str, num_classes: int | None = None) -> list[str]:
     parts = read_parts(spec)
     found = [spell(parts)]
     for place, part in enumerate(parts):
-        for settings in () if part.model_fields_set else part.tried:
-            changed = (*parts[:place], type(part).model_validate(settings), *parts[place + 1 :])
+        tuned = PARTS[part.tuned_as or part.name]
+        for settings in () if part.model_fields_set else tuned.tried:
+            changed = (*parts[:place], tuned.model_validate(settings), *parts[place + 1 :])
             if _goes_together(changed, num_classes):
                 found.append(spell(changed))
     return found

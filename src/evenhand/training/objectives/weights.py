@@ -17,7 +17,7 @@ class Weights(WeightsPart):
     name = "weights"
     tried = ({"by": "effective"},)
     by: Literal["inverse", "effective"] = Field("inverse", description="one over the count, or over its effective size")
-    beta: float = Field(0.999, ge=0, lt=1, description="of the effective number of images, for by=effective")
+    beta: float = Field(0.999, gt=0, lt=1, description="of the effective number of images, for by=effective")
 
     @model_validator(mode="after")
     def _beta_is_used(self) -> "Weights":
@@ -47,11 +47,15 @@ class DeferredWeights(Weights):
     tried = ({"start": 0.6},)
     start: float = Field(0.8, gt=0, lt=1, description="the share of the epochs before they set in")
     by: Literal["inverse", "effective"] = Field("effective", description=Weights.model_fields["by"].description)
-    beta: float = Field(0.9999, ge=0, lt=1, description=Weights.model_fields["beta"].description)
+    beta: float = Field(0.9999, gt=0, lt=1, description=Weights.model_fields["beta"].description)
 
     def first_epoch(self, known: Known) -> int:
         """Return the first epoch with weights, counted from 1; the last one has them at least."""
         return min(round(self.start * known.epochs) + 1, known.epochs)
+
+    def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
+        """What was learned without them is still there: its probabilities are those of no prior."""
+        return None
 
     def weights(self, known: Known, epoch: int) -> Tensor | None:
         """Return them from their first epoch on."""
