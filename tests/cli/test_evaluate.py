@@ -9,6 +9,7 @@ import pytest
 
 from evenhand.metrics.predictions import load_predictions
 from evenhand.metrics.summary import summarise
+from evenhand.training import after
 from evenhand.training.run import train_run
 from tests.trained import COUNTS, Trained, assert_one_sentence, config, draw, evenhand
 
@@ -155,6 +156,26 @@ def test_unreadable_images(capsys: Capture, monkeypatch: Patch, photos_run: Trai
     assert summary["notes"] == ["Left out as unreadable: 1 of 5 images: 'dog/1.png'."]
 
 
+def test_evened_weights_read_images_as_they_are_told_to(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:
+    photos = draw(tmp_path / "photos", COUNTS)
+    run = train_run(config(photos, epochs=1), tmp_path / "run").path
+    damaged, moved = (photos / str(name) for name in load_predictions(run / "predictions.npz").ids[:2])
+    damaged.write_bytes(b"no picture")
+    moved.rename(tmp_path / "elsewhere.png")
+    moved.symlink_to(tmp_path / "elsewhere.png")
+    command = ["evaluate", run, "--normalise", "1", "--json"]
+    assert_one_sentence(evenhand(capsys, monkeypatch, *command, "--skip-bad"), "--allow-outside")
+    assert_one_sentence(evenhand(capsys, monkeypatch, *command, "--allow-outside"), "--skip-bad leaves such images out")
+    roots = []
+    real = after.load_source
+    monkeypatch.setattr(after, "load_source", lambda *a, **b: roots.append(b["data_root"]) or real(*a, **b))
+    options = ["--skip-bad", "--allow-outside", "--data-root", tmp_path]
+    code, out, err = evenhand(capsys, monkeypatch, *command, *options)
+    assert (code, roots) == (0, [tmp_path])
+    assert "Left out as unreadable: 1 of 12 test images." in err
+    assert json.loads(out)["images"] == 11
+
+
 def test_mistakes_are_one_sentence(
     capsys: Capture, monkeypatch: Patch, photos_run: Trained, copy: Path, tmp_path: Path
 ) -> None:
@@ -166,10 +187,15 @@ def test_mistakes_are_one_sentence(
     refused("is a file; give the folder", photos_run.run / "weights" / "best.safetensors")
     refused("did you mean digits", photos_run.run, "digit")
     refused("The model knows none of the classes of digits, '0', '1'", photos_run.run, "digits")
+    for option in (["--data-root", "."], ["--skip-bad"], ["--allow-outside"]):
+        for wish in (["--adjust", "1"], ["--prior", "train"]):
+            refused(f"{option[0]} is for reading images, which --adjust and --prior do not", copy, *wish, *option)
+    for name in ("--skip-bad", "--allow-outside"):
+        refused(f"{name} is for the images of SOURCE", copy, name)
     (copy / "splits.json").write_text("{")
     refused("splits.json: ", copy)
     weights = copy / "weights" / "best.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     refused("damaged", copy)
     (copy / "weights" / "last.safetensors").unlink()
-    refused("not finished", copy)
+    refused("best.safetensors, the best epoch so far, too.", copy)

@@ -35,6 +35,12 @@ def test_a_second_stage_on_the_command_line(capsys: Capture, monkeypatch: Patch,
         code, _, err = evenhand(capsys, monkeypatch, "train", *wrong)
         assert code == 2
         assert "A second stage is --from RUN --stage crt or lws" in err
+    weights = Run(first).best_weights
+    _, _, err = evenhand(capsys, monkeypatch, "train", "--from", weights, "--stage", "crt")
+    assert f"{weights} is no run: it is a file; give the folder of a run." in err
+    Run(first).last_weights.unlink()
+    _, _, err = evenhand(capsys, monkeypatch, "train", "--from", first, "--stage", "crt")
+    assert err.rstrip().endswith(f"predict and export take {weights}, the best epoch so far, too.")
 
 
 def test_adjusting_on_the_command_line(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""The losses under torch.func, torch.compile and autocast."""
+"""The losses under torch.func, torch.compile, torch.jit.trace and autocast."""
 
+import io
 from functools import partial
 
 import pytest
@@ -9,7 +10,8 @@ from torch import Tensor
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
-from evenhand import ComplementCrossEntropyLoss
+from evenhand import ComplementCrossEntropyLoss, FocalLoss
+from evenhand.losses import LDAMLoss
 from evenhand.losses.functional import complement_cross_entropy, complement_entropy, focal_loss
 
 LOSSES = {
@@ -205,6 +207,30 @@ def test_compiled_with_a_gamma_and_a_batch_that_change():
             torch.randint(5, (n,)),
             partial(compiled, gamma=gamma),
         )
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        ComplementCrossEntropyLoss(),
+        ComplementCrossEntropyLoss(gamma="released", spare=1),
+        ComplementCrossEntropyLoss(share=[0.1, 0.2, 0.3, 0.4, 0.5], label_smoothing=0.1),
+        ComplementCrossEntropyLoss(counts=[50, 30, 10, 5, 5]),
+        ComplementCrossEntropyLoss(counts=[50, 30, 10, 5, 5], complement_on="adjusted"),
+        FocalLoss(),
+        LDAMLoss([50, 30, 10, 5, 5]),
+    ],
+    ids=str,
+)
+@kinds
+@pytest.mark.filterwarnings("ignore")  # tracing is deprecated, and says that it keeps the sizes it saw
+def test_traced_and_saved(module, kind):
+    example, other = (tuple(x.float() if x.is_floating_point() else x for x in batch(n, 5, kind=kind)) for n in (6, 9))
+    traced = torch.jit.trace(module, (example[0].requires_grad_(), example[1]))
+    file = io.BytesIO()
+    torch.jit.save(traced, file)
+    file.seek(0)
+    check_compiled(module, *other, torch.jit.load(file))
 
 
 @losses

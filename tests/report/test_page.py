@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ from evenhand.report.figures import PAGE
 from evenhand.report.figures.page_figure import Hover, PageFigure, Shown
 from evenhand.report.page import render, write_report
 from evenhand.runs.content import Thumbnails
+from evenhand.runs.folder import Run
 from tests.fabricated import HOSTILE, write_comparison_folder, write_pictured_run
 
 ANIMALS = ("cat", "dog", "owl", "lynx")
@@ -316,6 +318,21 @@ def test_pictures_are_left_out_where_they_are_missing_damaged_or_of_another_run(
 def test_a_run_without_an_error_has_an_empty_gallery(tmp_path: Path) -> None:
     run = write_pictured_run(tmp_path / "run", names=ANIMALS, gain=50)
     assert "There are none." in page(run).text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_adjustment_that_the_page_does_not_show_is_told(run: Path) -> None:
+    assert "adjust what" not in page(run).text
+    added = [0.0] * len(ANIMALS)
+    done = {"kind": "post-hoc", "chosen": "given", "tau": 1.0, "added_to_logits": added, "balanced_accuracy": 0.625}
+    Run(run).write_adjustment(done)
+    told = f"adjust what {run.name} answers (post-hoc, tau 1; balanced accuracy 62.5%); this page shows it unadjusted."
+    assert told in page(run).text
+    (run / "adjustment.json").write_text("{")
+    assert "adjustment.json" in page(run).text
+    Run(run).write_adjustment(done)
+    Run(run).write_predictions(replace(Run(run).predictions, adjustment=np.array(added)))
+    assert "adjust what" not in page(run).text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -23,10 +23,12 @@ from evenhand.metrics.priors import TAUS, best_tau
 from evenhand.metrics.summary import summarise
 from evenhand.runs.folder import Run
 from evenhand.training import after
+from evenhand.training._adjusting import read_shares
 from evenhand.training.after import Wish, evaluate_adjusted
 from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing
 from evenhand.training.export import export_onnx
 from evenhand.training.inference import load
+from evenhand.training.objectives import after as objectives_after
 from evenhand.training.run import train_run
 from evenhand.training.sharing import derive_run, shares_training
 from tests.training.runs import tiny
@@ -144,6 +146,10 @@ def test_export_has_the_adjustment_in_its_graph(plain: Run, tmp_path: Path) -> N
     images = np.random.default_rng(0).standard_normal((3, 1, 8, 8)).astype(np.float32)
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     (logits,) = session.run(["logits"], {"images": images})
+    told = json.loads(session.get_modelmeta().custom_metadata_map["adjustment"])
+    assert (told["kind"], told["tau"], told["chosen"]) == ("post-hoc", 1, "given")
+    assert model.adjustment is not None
+    np.testing.assert_allclose(told["added_to_logits"], model.adjustment.numpy(), rtol=1e-6)
     with torch.no_grad():
         expected = model.probabilities(model.network(torch.from_numpy(images)))
     np.testing.assert_allclose(torch.from_numpy(logits).softmax(1).numpy(), expected, atol=1e-4)
@@ -184,9 +190,9 @@ def test_tau_of_normalised_weights_is_the_best_on_validation_or_none(
     tried: list[float] = []
 
     def reached(better: float) -> Any:
-        def predict(folder: Run, tau: float, split: str) -> Predictions:
+        def predict(folder: Run, tau: float, split: str, **reading: Any) -> Predictions:
             if split == "test":
-                return real(folder, tau, split)
+                return real(folder, tau, split, **reading)
             tried.append(tau)
             return plain.predictions  # not looked at
 
@@ -223,6 +229,9 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
         "list.json: it must hold one object, of classes and": (plain, {"prior": str(tmp_path / "list.json")}),
         "so they cannot be changed to others.": (both, {"prior": "balanced"}),
         "so they cannot be changed to others; use --adjust.": (smoothed, {"prior": "train"}),
+        "--adjust takes auto or a number from 0 to 10, got ''.": (plain, {"adjust": ""}),
+        "--normalise takes auto or a number from 0 to 10, got ''.": (plain, {"normalise": ""}),
+        "--prior takes train, balanced or a file of class shares, got ''.": (plain, {"prior": ""}),
         "There is no run and no file of weights": (Run(tmp_path / "nothing"), {"prior": "balanced"}),
         "Cannot read class shares from nowhere.csv: No such file or directory.": (plain, {"prior": "nowhere.csv"}),
     }
@@ -232,6 +241,48 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
         assert told in str(caught.value)
         assert "\n" not in str(caught.value)
     evaluate_adjusted(balanced.path, Wish(prior="train"))
+    with pytest.raises(EvenhandError, match=r"best\.safetensors is no run: it is a file; give the folder of a run\.\Z"):
+        evaluate_adjusted(plain.best_weights, Wish(adjust="1"))
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffcat,30\ndog,10\n", "cat;30\ndog;10\n", "\ufeffclass\tshare\ncat\t30\ndog\t10\n"]
+)
+def test_shares_as_spreadsheets_write_them(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "shares.csv"
+    path.write_text(text, encoding="utf-8")
+    assert read_shares(path, ["dog", "cat"]).tolist() == [0.25, 0.75]
+    path.write_text("cat;0,3\ndog;0,7\n")
+    with pytest.raises(EvenhandError, match="'0,7'"):
+        read_shares(path, ["dog", "cat"])
+
+
+def test_a_tau_at_the_end_of_what_was_tried_is_told(plain: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for best, told in (
+        (1.2, []),
+        (3.0, ["The best tau on validation, 3, is the largest that was tried; a larger one"]),
+    ):
+        monkeypatch.setattr(objectives_after, "best_tau", lambda *_, best=best: best)
+        remarks = evaluate_adjusted(plain.path, Wish(adjust="auto")).remarks
+        assert [line[: len(said)] for line, said in zip(remarks, told, strict=True)] == told
+    derived = derive_run(plain.path, tiny(objective="ce+post-hoc"), plain.path.parent / "derived")
+    trained = train_run(tiny(objective="ce+post-hoc", epochs=1), plain.path.parent / "trained")
+    notes = [derived.summary.notes, trained.summary.notes]
+    (trained.path / "summary.json").unlink()
+    notes.append(evaluate_run(trained.path).summary["notes"])
+    assert all("is the largest that was tried" in each[-1] for each in notes)
+    assert evaluate_adjusted(plain.path, Wish(adjust="3")).remarks == ()
+
+
+def test_without_tau_the_bias_is_left_out_all_the_same(plain: Run) -> None:
+    """The logits differ by one number a class: the bias."""
+    judged = evaluate_adjusted(plain.path, Wish(normalise="0"))
+    bias = load_file(plain.best_weights)["network.head.bias"]
+    away = plain.predictions.logits - judged.predictions.logits
+    np.testing.assert_allclose(away, np.broadcast_to(bias, away.shape), atol=1e-5)
+    assert np.abs(bias).max() > 1e-3
+    assert plain.adjustment is not None
+    assert plain.adjustment.told() == "tau-normalised, tau 0, without the bias"
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)

@@ -20,7 +20,7 @@ from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.shots import ShotGroups
 from evenhand.training.objectives import build_objective
 from evenhand.training.objectives.images import Remix
-from evenhand.training.objectives.part import Known
+from evenhand.training.objectives.part import PARTS, Known
 from evenhand.training.run import resume_run, train_run
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
 
@@ -259,6 +259,19 @@ def test_every_part_says_that_it_is_active() -> None:
     assert line["few"] == pytest.approx(530 / 4 / 5)
     (line,) = build_objective("balanced-softmax", counts=COUNTS).told(groups)
     assert line["few"] == pytest.approx(np.log(5 / 530), rel=1e-6)
+    known = Known(COUNTS, epochs=10)
+    silent = [name for name, part in PARTS.items() if part().told(known) is None]
+    assert silent == ["ce"]
+    focal, cot = build_objective("focal:gamma=1:alpha=0.5+cot:forwards=1", counts=COUNTS).told(groups)
+    assert focal["what"].endswith("counts 0.5 (1 - p)^1")
+    assert cot["what"].endswith("from the same pass")
+
+
+def test_with_two_classes_nothing_is_said_to_weigh_c() -> None:
+    groups = ShotGroups(many=(0,), medium=(), few=(1,), rule="by hand")
+    for spec in ("balanced-softmax+cce:share=0.3", "cce", "cot"):
+        told = build_objective(spec, counts=(50, 5)).told(groups)
+        assert told[-1]["what"].startswith("C is always 0 with 2 classes"), spec
 
 
 def test_a_part_that_sets_in_after_the_selected_epoch_is_told() -> None:

@@ -33,7 +33,8 @@ def evaluate(
         str | None, typer.Option(help="Class shares where the model is used: train, balanced or a file of shares.")
     ] = None,
     normalise: Annotated[
-        str | None, typer.Option(help="Even out the last layer's weights by TAU; auto: the best on validation.")
+        str | None,
+        typer.Option(help="Even out the last layer's weights by TAU, without its bias; auto: the best on validation."),
     ] = None,
 ) -> None:
     """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
@@ -51,11 +52,18 @@ def evaluate(
     from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing
 
     wish = Wish(adjust, prior, normalise)
+    options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
+    reading = [name for name, given in options.items() if given]
     if wish != Wish():
         if source is not None:
             raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
-        judged, written = evaluate_adjusted(run, wish), [Run(run).path / ADJUSTMENT]
+        if normalise is None and reading:
+            raise EvenhandError(f"{reading[0]} is for reading images, which --adjust and --prior do not; leave it out.")
+        judged = evaluate_adjusted(run, wish, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        written = [Run(run).path / ADJUSTMENT]
     elif source is None:
+        if skip_bad or allow_outside:
+            raise EvenhandError(f"{reading[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
         judged = evaluate_run(run, data_root=data_root)
         written = keep_missing(run, judged)
     else:
@@ -101,10 +109,11 @@ def show(summary: dict[str, Any]) -> None:
 
 
 def _adjusted(summary: dict[str, Any]) -> str:
+    from evenhand.runs.content import Adjustment
+
     done, before = summary["adjustment"], summary["unadjusted"]["balanced_accuracy"]
-    chosen = " (the best on validation)" if done["chosen"] == "validation" else ""
-    what = f"to the class shares {done['prior']}" if done["kind"] == "prior" else f"tau {done['tau']:g}{chosen}"
-    return f"Adjusted after training: {done['kind']}, {what}; unadjusted, balanced accuracy is {before:.1%}."
+    told = Adjustment.model_validate(done, strict=False).told()
+    return f"Adjusted after training: {told}; unadjusted, balanced accuracy is {before:.1%}."
 
 
 def _headline(summary: dict[str, Any]) -> "RenderableType":

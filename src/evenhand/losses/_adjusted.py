@@ -161,7 +161,7 @@ def _soft_margin_rows(
 def _log_odds_against_each(logits: Tensor) -> Tensor:
     """Return for each class k the logsumexp of the others less z_k, (..., K): without 1 - p, which loses its digits."""
     top, place = logits.detach().max(-1, keepdim=True)
-    leads = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, place, value=True)
+    leads = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, place, 1)
     # Among the others of every class but the leading one is the leading one, so what is left of the sum is 1 or more.
     terms = (logits - top).exp()
     left = torch.where(leads, 1.0, terms.sum(-1, keepdim=True) - terms).log() + top

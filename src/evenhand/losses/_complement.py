@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._C import _get_tracing_state as tracing_state
 
 from evenhand.losses._formula import compute_dtype, differentiable, loss_and_gradient
 
@@ -42,6 +43,8 @@ def complement_rows(
     if isinstance(share, Tensor):
         share = share.to(dtype)
     settings = (logits, correct, share, with_cross_entropy, offset, margin, spare)
+    if not torch.compiler.is_compiling() and tracing_state():  # a traced call of a Python function could not be saved
+        return differentiable(*settings)[0]
     if not torch.compiler.is_compiling() and transforms_active():
         return cast(Tensor, _TransformableRows.apply(*settings))
     keep = logits.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()

@@ -188,7 +188,7 @@ def _lift(offset: Tensor) -> Tensor | None:
 def log_odds_against(logits: Tensor, index: Tensor) -> Tensor:
     """Return d = logsumexp(rest) - z_g of each row, (N, ...): the log odds that its class is not the correct one."""
     rows = index.unsqueeze(1)
-    rest, m = _incorrect(logits, torch.zeros_like(logits, dtype=torch.bool).scatter(1, rows, True))
+    rest, m = _incorrect(logits, torch.zeros_like(logits, dtype=torch.bool).scatter(1, rows, 1))
     return (m - logits.gather(1, rows) + torch.logsumexp(rest - m, 1, keepdim=True)).squeeze(1)
 
 
@@ -222,12 +222,12 @@ def differentiable(
         own = torch.where(z.isnan().any(1, keepdim=True), torch.nan, 0.0)
     else:
         rows = correct.unsqueeze(1)
-        mask = torch.zeros_like(z, dtype=torch.bool).scatter(1, rows, True)
+        mask = torch.zeros_like(z, dtype=torch.bool).scatter(1, rows, 1)
         own = z.gather(1, rows)
     rest, m = _incorrect(z, mask)
     if spare:
         own = torch.where(z.isnan().any(1, keepdim=True), torch.nan, own)
-        rest, m = _incorrect(z, mask.scatter(1, rest.detach().topk(spare, 1).indices, True))
+        rest, m = _incorrect(z, mask.scatter(1, rest.detach().topk(spare, 1).indices, 1))
     u = (m - rest).clamp(max=FAR)
     powers = torch.exp(-u)
     total = powers.sum(1, keepdim=True)

@@ -67,6 +67,8 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
             f"got {input.dtype} of shape {shape}."
         )
     classes = shape[0] if len(shape) == 1 else shape[1]
+    if isinstance(classes, Tensor):  # so `torch.jit.trace` gives sizes, but a factor that is a tensor is one a class
+        classes = int(classes)
     if classes < 2:
         raise ValueError(f"input needs at least 2 classes, got {classes} (shape {shape}).")
     if target.shape == input.shape:

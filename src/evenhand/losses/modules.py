@@ -17,6 +17,15 @@ def _buffer(module: nn.Module, name: str) -> Tensor | None:
     return buffers[name] if name in buffers else getattr(module, name)
 
 
+def _refuse_counts(made: Tensor | None, input: Tensor) -> None:
+    """Say so where a loss refused what was made of the counts: the user gave counts, and knows no other name."""
+    if made is None or not isinstance(input, Tensor) or input.dim() == 0:
+        return
+    classes = input.shape[min(input.dim() - 1, 1)]
+    if len(made) != classes:
+        raise ValueError(f"counts must be {classes} numbers, one a class, got {len(made)}.") from None
+
+
 class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
     """Complement cross entropy in the place of `nn.CrossEntropyLoss`, with the same arguments and some more.
 
@@ -83,19 +92,23 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (N, K) or (N, K, d1, ...) and their targets."""
-        return functional.complement_cross_entropy(
-            input,
-            target,
-            _buffer(self, "weight"),
-            gamma=self.gamma,
-            share=self.share,
-            spare=self.spare,
-            offset=_buffer(self, "offset"),
-            complement_on=self.complement_on,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+        try:
+            return functional.complement_cross_entropy(
+                input,
+                target,
+                _buffer(self, "weight"),
+                gamma=self.gamma,
+                share=self.share,
+                spare=self.spare,
+                offset=_buffer(self, "offset"),
+                complement_on=self.complement_on,
+                ignore_index=self.ignore_index,
+                reduction=self.reduction,
+                label_smoothing=self.label_smoothing,
+            )
+        except ValueError:
+            _refuse_counts(self.offset, input)
+            raise
 
     def extra_repr(self) -> str:
         """Show what weighs C in the printed module, and what else is not as in the paper."""
@@ -147,15 +160,19 @@ class LogitAdjustedLoss(nn.CrossEntropyLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (N, K) or (N, K, d1, ...) and their targets."""
-        return functional.adjusted_cross_entropy(
-            input,
-            target,
-            self.weight,
-            offset=self.offset,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+        try:
+            return functional.adjusted_cross_entropy(
+                input,
+                target,
+                self.weight,
+                offset=self.offset,
+                ignore_index=self.ignore_index,
+                reduction=self.reduction,
+                label_smoothing=self.label_smoothing,
+            )
+        except ValueError:
+            _refuse_counts(self.offset, input)
+            raise
 
     def extra_repr(self) -> str:
         """Show tau in the printed module."""
@@ -242,16 +259,20 @@ class LDAMLoss(nn.CrossEntropyLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of cosines (N, K) or (N, K, d1, ...) and their targets."""
-        return functional.adjusted_cross_entropy(
-            input,
-            target,
-            self.weight,
-            margin=self.scale * self.margins,
-            scale=self.scale,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+        try:
+            return functional.adjusted_cross_entropy(
+                input,
+                target,
+                self.weight,
+                margin=self.scale * self.margins,
+                scale=self.scale,
+                ignore_index=self.ignore_index,
+                reduction=self.reduction,
+                label_smoothing=self.label_smoothing,
+            )
+        except ValueError:
+            _refuse_counts(self.margins, input)
+            raise
 
     def extra_repr(self) -> str:
         """Show the settings in the printed module."""

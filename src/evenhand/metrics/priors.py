@@ -129,7 +129,8 @@ def tau_normalise(weights: ArrayLike, tau: float = 1.0) -> NDArray[np.float64]:
 
     Args:
         weights: one row a class, (K, D).
-        tau: 0 changes nothing, 1 makes all rows equally long.
+        tau: 0 leaves the weights as they are, 1 makes all rows equally long. Without its bias a classifier answers
+            otherwise even at 0.
 
     Returns:
         (K, D), float64; a row of zeros stays one.

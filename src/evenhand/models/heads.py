@@ -11,6 +11,9 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
 from evenhand.models.classifier import Classifier
 
+LEAST_SCALE, MOST_SCALE = 1e-3, 1e4
+"""Of cosines: with less, all classes are equally likely; with more, softmax is 0 or 1."""
+
 
 class CosineHead(nn.Module):
     """A last layer whose weights and features are normalised: scale * cos(feature, weight of the class).
@@ -137,6 +140,6 @@ def read_head(head: str) -> tuple[str, float]:
         scale = float(part.options.get("scale", "30"))
     except ValueError:
         scale = math.nan
-    if not 0 < scale <= 1e4:
-        raise EvenhandError(f"The scale of a head is a number above 0, at most 10,000, got {head!r}.")
+    if not LEAST_SCALE <= scale <= MOST_SCALE:
+        raise EvenhandError(f"The scale of a head is a number from {LEAST_SCALE:g} to {MOST_SCALE:,.0f}, got {head!r}.")
     return part.name, scale

@@ -194,9 +194,28 @@ def _sentence(name: str, summary: Summary) -> str:
 
 
 def _remarks(material: Material) -> list[str]:
+    given = [_adjustment(name, run) for name, runs in material.finished.items() for run in runs]
     if material.comparison is not None:
-        return material.comparison.notes
-    return list(dict.fromkeys(note for summary in material.summaries().values() for note in summary.notes))
+        notes = material.comparison.notes
+    else:
+        notes = [note for summary in material.summaries().values() for note in summary.notes]
+    return list(dict.fromkeys(note for note in [*given, *notes] if note))
+
+
+def _adjustment(name: str, run: Run) -> str:
+    """Say so where those who use a model get other answers than this page shows."""
+    try:
+        given = run.adjustment
+    except EvenhandError as error:
+        return str(error)
+    if given is None or given.is_in(run.predictions):
+        return ""
+    reached = (given.model_extra or {}).get("balanced_accuracy")
+    how_good = f"; balanced accuracy {reached:.1%}" if isinstance(reached, float) else ""
+    return (
+        f"{name}: predict, export and load adjust what {run.path.name} answers ({given.told()}{how_good}); this page "
+        "shows it unadjusted."
+    )
 
 
 def _shot_rule(material: Material) -> str:

@@ -142,6 +142,25 @@ class Adjustment(_Content):
     added_to_logits: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] | None = None
     """One for each class."""
 
+    def told(self) -> str:
+        """Say it in a few words.
+
+        Example:
+            >>> from evenhand.runs.content import Adjustment
+            >>> Adjustment(kind="post-hoc", chosen="validation", tau=1.2).told()
+            'post-hoc, tau 1.2, the best on validation'
+        """
+        if self.kind == "prior":
+            return f"prior, to the class shares {self.prior}"
+        chosen = ", the best on validation" if self.chosen == "validation" else ""
+        bias = ", without the bias" if self.kind == "tau-normalised" else ""
+        return f"{self.kind}, tau {self.tau or 0:g}{chosen}{bias}"
+
+    def is_in(self, predictions: Predictions) -> bool:
+        """Whether predictions have it already, as those of an objective that adjusts after training do."""
+        own, added = predictions.adjustment, self.added_to_logits
+        return own is not None and added is not None and len(own) == len(added) and np.allclose(own, added)
+
 
 class Summary(_Content):
     """The judgement of a run on its test set, see :func:`evenhand.metrics.summary.summarise`; shares are 0 to 1."""

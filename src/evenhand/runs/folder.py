@@ -129,14 +129,23 @@ class Run:
         except OSError:
             return False
 
+    def require(self) -> None:
+        """Refuse what is no run."""
+        if self.begun:
+            return
+        found = "there is no such folder"
+        if self.path.is_dir():
+            found = f"it has no {names.CONFIG}"
+        elif self.path.is_file():
+            found = "it is a file; give the folder of a run"
+        raise EvenhandError(f"{self.path} is no run: {found}.")
+
     # What it was asked for
 
     @cached_property
     def config(self) -> Config:
         """Everything that is needed to repeat it."""
-        if not self.has(names.CONFIG):
-            found = f"it has no {names.CONFIG}" if self.path.is_dir() else "there is no such folder"
-            raise EvenhandError(f"{self.path} is no run: {found}.")
+        self.require()
         return load_config(self.path / names.CONFIG)
 
     @cached_property
@@ -236,7 +245,7 @@ class Run:
         selected = self.selected_weights
         if not self.has(names.LAST_WEIGHTS):
             begun = self.has(names.BEST_WEIGHTS)
-            instead = f", or give {self.best_weights} to use the best epoch so far" if begun else ""
+            instead = f"; predict and export take {self.best_weights}, the best epoch so far, too" if begun else ""
             raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}{instead}.")
         return selected
 
@@ -287,6 +296,7 @@ class Run:
     def summary(self) -> Summary:
         """Its judgement, which has been compared with its predictions if they can be read."""
         if not self.has(names.SUMMARY):
+            self.require()
             raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}.")
         summary = self._typed(Summary, names.SUMMARY)
         # Not kept for this alone: a list of many runs needs their summaries only.

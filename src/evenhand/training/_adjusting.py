@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from evenhand.core.files import read_bytes
 from evenhand.core.text import some
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.priors import class_prior
+from evenhand.metrics.priors import TAUS, class_prior
 from evenhand.metrics.summary import summarise
 from evenhand.runs.folder import Run
 from evenhand.training.objectives import Objective, build_objective, training_objective
@@ -105,6 +105,8 @@ def change_prior_of(run: Path | str, prior: str, predictions: Predictions | None
 def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
     r"""Read the share of each class, in any unit; return them with a sum of 1.
 
+    Columns are separated by commas, or by the semicolons or tabs that a spreadsheet writes.
+
     Example:
         >>> import tempfile
         >>> from pathlib import Path
@@ -115,14 +117,15 @@ def read_shares(path: Path, class_names: Sequence[str]) -> NDArray[np.float64]:
         array([0.25, 0.75])
     """
     try:
-        text = read_bytes(path, 2**24).decode()
+        text = read_bytes(path, 2**24).decode("utf-8-sig")
         if path.suffix.lower() == ".json":
             read = json.loads(text, object_pairs_hook=list)
             if not isinstance(read, list) or not all(isinstance(each, tuple) for each in read):
                 raise ValueError("it must hold one object, of classes and their shares")
             pairs = [(str(name), float(share)) for name, share in read]
         else:
-            rows = [row for row in csv.reader(io.StringIO(text)) if row[1:]]
+            tables = [[row for row in csv.reader(io.StringIO(text), delimiter=mark) if row[1:]] for mark in ",;\t"]
+            rows = max(tables, key=lambda rows: sum(row[0].strip() in class_names for row in rows))
             if rows and not _is_number(rows[0][1]):
                 rows = rows[1:]  # the names of the columns
             pairs = [(row[0].strip(), float(row[1])) for row in rows]
@@ -164,6 +167,17 @@ def beside(adjusted: Adjusted) -> dict[str, Any]:
     """Say for a summary what was done, and what the run reaches without it."""
     plain = summarise(replace(adjusted.predictions, adjustment=None))
     return {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in KEPT}}
+
+
+def at_the_end(said: Mapping[str, Any], tried: NDArray[np.float64] = TAUS) -> tuple[str, ...]:
+    """Say so where the best tau of an adjustment, as a summary holds it, is the largest that was tried."""
+    done = said.get("adjustment")
+    if done is None or done["chosen"] != "validation" or done["tau"] < tried[-1]:
+        return ()
+    return (
+        f"The best tau on validation, {done['tau']:g}, is the largest that was tried; a larger one may be better, and "
+        "can be given as a number.",
+    )
 
 
 def selected_with(

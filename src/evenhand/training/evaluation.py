@@ -28,7 +28,7 @@ from evenhand.runs.config import Config
 from evenhand.runs.content import Summary, precision_name
 from evenhand.runs.folder import Run, read_leniently
 from evenhand.runs.names import ADJUSTMENT
-from evenhand.training._adjusting import Adjusted, beside, selected_with
+from evenhand.training._adjusting import Adjusted, at_the_end, beside, selected_with
 from evenhand.training._features import extract_features
 from evenhand.training._selection import selection
 from evenhand.training.inference import TrainedModel, load, selected_weights
@@ -169,7 +169,7 @@ def _known_rows(
 
 def _load(folder: Run) -> tuple[TrainedModel, Config]:
     if folder.path.is_file():
-        raise EvenhandError(f"{folder.path} is a file; give the folder of a run.")
+        folder.require()  # weights alone do not say what they were tested on
     return load(selected_weights(folder.path)), folder.config  # as it is, whatever is done to its logits later
 
 
@@ -286,19 +286,14 @@ def _own_adjustment(folder: Run, kept: Predictions | None) -> NDArray[np.float64
 
 def _left_out(folder: Run, predictions: Predictions) -> tuple[str, ...]:
     """Say where others will use the model with an adjustment that is not in these predictions."""
-    own = predictions.adjustment
     try:
         given = folder.adjustment
     except EvenhandError as error:  # it is not needed here
         return (str(error),)
-    if given is None:
+    if given is None or given.is_in(predictions):
         return ()
-    added = given.added_to_logits
-    if own is not None and added is not None and len(own) == len(added) and np.allclose(own, added):
-        return ()
-    what = f"the class shares {given.prior}" if given.kind == "prior" else f"tau {given.tau or 0:g}"
     return (
-        f"This is without the adjustment that the run was given ({given.kind}, {what}), which predict, export and "
+        f"This is without the adjustment that the run was given ({given.told()}), which predict, export and "
         f"load apply; {folder.path / ADJUSTMENT} says what it reaches, and without that file the run is as it was.",
     )
 
@@ -341,7 +336,7 @@ def _heading(folder: Run, config: Config, predictions: Predictions) -> dict[str,
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
         "resolved": {**prepared.resolved(), "precision": precision_name(folder.environment.precision)},
         "parts": objective.told(shot_groups(predictions.train_counts)),
-        "notes": [*prepared.notes, *objective.notes(int(selected["epoch"]))],
+        "notes": [*prepared.notes, *objective.notes(int(selected["epoch"])), *at_the_end(adjusted)],
         **adjusted,
     }
 

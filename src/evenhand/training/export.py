@@ -24,6 +24,7 @@ from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.content import Adjustment
 from evenhand.runs.folder import Run
 from evenhand.training.inference import TrainedModel, load
 
@@ -58,7 +59,9 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     (`shorter`: the shorter side is brought to this length and the other in proportion, rounded down; `stretch`: both
     are, which `stretch` says too), `max_aspect` (where the shorter side counts, a picture longer than so many times it
     is first cut to its middle), the `interpolation` (antialiased), `crop_size` (S) and `crop` (`center`, odd rests
-    rounded down), `mean` and `std`. A frozen body and the last layer that was trained on it are one graph.
+    rounded down), `mean` and `std`; and `adjustment`, what was done to the logits after training, which the graph does
+    itself (`null`: nothing; of an ensemble a list, one for each run). A frozen body and the last layer that was trained
+    on it are one graph.
 
     Args:
         run: a run, a file of weights, or a comparison, of which the recommended objective's model is taken.
@@ -74,13 +77,14 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     """
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
     model = load(run, device="cpu", ensemble=ensemble)
-    run = read_recommended(run).runs[0].path if is_comparison(run) else run
+    runs = [each.path for each in read_recommended(run).runs] if is_comparison(run) else [Path(run)]
+    run, done = runs[0], [_adjustment_of(each) for each in runs]
     pixels, classes, real = _images(run, model)
     images = model.card.preprocessing.normalise(pixels)
     with replacing(path) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
-        onnx.helper.set_model_props(graph, _metadata(model))
+        onnx.helper.set_model_props(graph, _metadata(model, done if ensemble else done[0]))
         onnx.checker.check_model(graph)
         onnx.save(graph, temporary)
         check = _compare(model, runtime, temporary, images, classes, real)
@@ -139,7 +143,13 @@ def _adjusted(model: TrainedModel) -> nn.Module:
     return model.network if model.adjustment is None else _Adjusted(model.network, model.adjustment).eval()
 
 
-def _metadata(model: TrainedModel) -> dict[str, str]:
+def _adjustment_of(run: Path) -> dict[str, Any] | None:
+    """Say what is done to the logits of a run, as its folder does; a file of weights is taken as it is."""
+    done = Run(run).adjustment if run.is_dir() else None
+    return None if done is None else done.model_dump(mode="json", include=set(Adjustment.model_fields))
+
+
+def _metadata(model: TrainedModel, adjustment: object) -> dict[str, str]:
     card = model.card
     content = {
         "class_names": card.class_names,
@@ -153,6 +163,7 @@ def _metadata(model: TrainedModel) -> dict[str, str]:
         "crop_size": card.preprocessing.crop_size,
         "mean": card.preprocessing.mean,
         "std": card.preprocessing.std,
+        "adjustment": adjustment,
     }
     named = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
     return {**named, "model": card.model, "producer": "evenhand"}

@@ -31,7 +31,7 @@ from evenhand.models.build import require_model
 from evenhand.runs.config import Config
 from evenhand.runs.content import Features, SplitIds, Thumbnails, precision_name
 from evenhand.runs.folder import Run
-from evenhand.training._adjusting import Adjusted, beside, describe_fitted, selected_with
+from evenhand.training._adjusting import Adjusted, at_the_end, beside, describe_fitted, selected_with
 from evenhand.training._backbones import keep_backbone, weights_told
 from evenhand.training._checkpoint import load_weights
 from evenhand.training._selection import selection
@@ -224,7 +224,7 @@ def judge(run: Run, trainer: Trainer) -> None:
             "seconds_per_epoch": float(np.median([row["seconds"] for row in trainer.history])),
             "resolved": trainer.resolved(),
             "parts": trainer.told(),
-            "notes": [*prepared.notes, *trainer.objective.notes(int(selected["epoch"]))],
+            "notes": [*prepared.notes, *trainer.objective.notes(int(selected["epoch"])), *at_the_end(adjusted)],
             **adjusted,
             **summarise(predictions),
         }

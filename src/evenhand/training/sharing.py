@@ -9,7 +9,7 @@ from evenhand.metrics.summary import summarise
 from evenhand.runs.checksums import replacing_checked
 from evenhand.runs.config import Config
 from evenhand.runs.folder import Run
-from evenhand.training._adjusting import Adjusted, beside, describe_fitted, selected_with
+from evenhand.training._adjusting import Adjusted, at_the_end, beside, describe_fitted, selected_with
 from evenhand.training.objectives import build_objective, canonical_objective, training_objective
 
 
@@ -60,7 +60,8 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
     run.write_adjustment(said["adjustment"])
     parts = objective.told(shot_groups(raw.train_counts))
     selected = selected_with(before["selected"], source.validation_predictions, fitted.values)
-    told = {"objective": config.objective, "selected": selected, "parts": parts, **said}
+    notes = [*before["notes"], *at_the_end(said)]
+    told = {"objective": config.objective, "selected": selected, "parts": parts, "notes": notes, **said}
     run.write_summary({**before, **told, **summarise(predictions)})
     return run
 

@@ -38,7 +38,9 @@ class PostHoc(Part):
     def check(self, parts: Sequence[Part]) -> None:
         """Margins are no prior that could be taken off; other parts that make up for the counts are refused anyway."""
         if any(part.name == "ldam" for part in parts):
-            raise EvenhandError("post-hoc cannot follow ldam, whose margins make up for the class counts already.")
+            raise EvenhandError(
+                "post-hoc cannot follow ldam, whose margins make up for the class counts already; leave one out."
+            )
 
     def fit(self, known: Known, validation: Predictions | None) -> Fitted:
         """Return what is added to the logits of the trained network."""

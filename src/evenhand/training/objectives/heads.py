@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from evenhand.models.heads import LEAST_SCALE, MOST_SCALE
 from evenhand.training.objectives.part import HeadPart, Known, Told
 
 
@@ -10,7 +11,9 @@ class Cosine(HeadPart):
 
     name = "cosine"
     tried = ({"scale": 16},)
-    scale: float = Field(30.0, gt=0, description="what cosines are multiplied by to become logits")
+    scale: float = Field(
+        30.0, ge=LEAST_SCALE, le=MOST_SCALE, description="what cosines are multiplied by to become logits"
+    )
 
     def told(self, known: Known) -> Told:  # noqa: ARG002
         """Say the scale."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import ldam_margins, logit_offset
 from evenhand.metrics.priors import class_prior
+from evenhand.models.heads import LEAST_SCALE, MOST_SCALE
 from evenhand.training.objectives.part import Adjustment, Known, LogitsPart, Part, Shares, Told, normalised
 
 
@@ -67,7 +68,9 @@ class LDAM(LogitsPart):
     name = "ldam"
     tried = ({"margin": 0.2}, {"margin": 0.8})
     margin: float = Field(0.5, gt=0, le=2, description="of the rarest class, in cosines")
-    scale: float = Field(30.0, gt=0, description="what cosines are multiplied by to become logits")
+    scale: float = Field(
+        30.0, ge=LEAST_SCALE, le=MOST_SCALE, description="what cosines are multiplied by to become logits"
+    )
 
     def check(self, parts: Sequence[Part]) -> None:
         """It brings its own last layer."""

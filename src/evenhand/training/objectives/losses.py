@@ -16,7 +16,7 @@ from evenhand.losses.functional import (
 )
 from evenhand.losses.kernels.linear import linear_complement_cross_entropy
 from evenhand.models.deferred import PendingLogits
-from evenhand.training.objectives.part import Known, LossFunction, LossPart, Part, Shares, Told
+from evenhand.training.objectives.part import Known, LossFunction, LossPart, Part, Shares, Told, spelled
 
 
 class CrossEntropy(LossPart):
@@ -72,6 +72,11 @@ class Focal(LossPart):
         """Its probabilities are those of no prior: confident rows stop to learn."""
         return None
 
+    def told(self, known: Known) -> Told:  # noqa: ARG002
+        """Say what a row counts."""
+        factor = "" if self.alpha is None else f"{self.alpha:g} "
+        return Told(f"a row whose class has the probability p counts {factor}(1 - p)^{self.gamma:g}")
+
 
 class ComplementCrossEntropy(LossPart):
     """Complement cross entropy: cross entropy that also flattens what is predicted for the wrong classes."""
@@ -97,7 +102,8 @@ class ComplementCrossEntropy(LossPart):
     @model_validator(mode="after")
     def _one_weight(self) -> "ComplementCrossEntropy":
         if self.share is not None and "gamma" in self.model_fields_set:
-            raise EvenhandError("gamma and share of cce both say how much C counts; give one of them.")
+            given = f"gamma={spelled(self.gamma)} and share={spelled(self.share)}"
+            raise EvenhandError(f"gamma and share of cce both say how much C counts, got {given}; give one of them.")
         return self
 
     def check(self, parts: Sequence[Part]) -> None:
@@ -169,5 +175,7 @@ class ComplementCrossEntropy(LossPart):
     def told(self, known: Known) -> Told:
         """Say what C weighs."""
         k = known.num_classes
+        if k == 2:
+            return Told("C is always 0 with 2 classes, so that it changes nothing")
         factor = -self.share if self.share is not None else 1 / k if self.gamma == "released" else self.gamma / (k - 1)
         return Told(f"weight of C {factor:.4g}")

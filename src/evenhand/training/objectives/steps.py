@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from evenhand.losses.functional import complement_entropy
-from evenhand.training.objectives.part import Known, Part, Shares
+from evenhand.training.objectives.part import Known, Part, Shares, Told
 
 Forward = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -97,6 +97,13 @@ class ComplementObjectiveTraining(StepPart):
     def prior(self, shares: Shares, known: Known) -> Shares | None:  # noqa: ARG002
         """The second step moves probabilities away from those of any prior."""
         return None
+
+    def told(self, known: Known) -> Told:
+        """Say what the second step does."""
+        if known.num_classes == 2:
+            return Told("C is always 0 with 2 classes, so that the second step changes nothing")
+        after = "after a pass of its own" if self.forwards == 2 else "from the same pass"
+        return Told(f"a second step on each batch raises C / (K - 1), {after}")
 
     def step(
         self,
