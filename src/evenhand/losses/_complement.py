@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._C import _get_tracing_state as tracing_state
 
 from evenhand.losses._formula import compute_dtype, differentiable, loss_and_gradient
 
@@ -152,6 +151,8 @@ class _TransformableRows(torch.autograd.Function):
         return rows.unflatten(0, (info.batch_size, -1)), 0
 
 
-# Private, but what torch itself asks. Where one is missing, the answer is taken that is right everywhere, if slower.
+# Private, but what torch itself asks. Where one is missing, the answer is taken that is right everywhere, if slower
+# (or, of tracing, as before it could be asked).
+tracing_state: Callable[[], object] = getattr(torch._C, "_get_tracing_state", lambda: None)
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 graph_is_kept: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
