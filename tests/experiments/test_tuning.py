@@ -48,8 +48,9 @@ def test_what_is_tried() -> None:
         "ce+label-smoothing:eps=0.05",
         "ce+label-smoothing:eps=0.2",
     ]
-    assert SETTINGS == ["cce", "cce:share=0.1", "cce:share=0.3", "cce:share=0.6", "cce:share=0.3:spare=3"]
-    assert "balanced-softmax+cce:on=adjusted:share=0.3" in settings_to_try("balanced-softmax+cce")
+    assert SETTINGS[:4] == ["cce", "cce:share=0.1", "cce:share=0.3", "cce:share=0.6"]
+    assert SETTINGS[4:] == ["cce:rivals=frequent:share=0.3", "cce:share=0.3:spare=3"]
+    assert "balanced-softmax+cce:rivals=frequent:share=0.3" in settings_to_try("balanced-softmax+cce")
     assert settings_to_try("cce", 5) == SETTINGS[:-1], "with 5 classes nothing would be left of C"
     assert settings_to_try("cce:share=0.3") == ["cce:share=0.3"], "what is given is not tuned"
     assert settings_to_try("cce:share=0.3+mixup") == [
@@ -58,7 +59,7 @@ def test_what_is_tried() -> None:
         "cce:share=0.3+mixup:alpha=1",
     ]
     assert settings_to_try("balanced-softmax") == settings_to_try("logit-adjust"), "one objective in two spellings"
-    assert len(settings_to_try("logit-adjust+cce+mixup")) == 1 + 2 + 5 + 2, "one part at a time"
+    assert len(settings_to_try("logit-adjust+cce+mixup")) == 1 + 2 + 4 + 2, "one part at a time"
 
 
 def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
     plan = plan_comparison(base, ["ce", "cce", "cce:share=0.3"], out=tmp_path, seeds=2, tune=True)
     assert plan.settings == ["ce", "cce", *SETTINGS[1:2], *SETTINGS[3:], "cce:share=0.3"]
     assert list(plan.tried) == ["cce"], "the one with a setting stands by itself"
-    assert len(plan.jobs(2)) == 12
+    assert len(plan.jobs(2)) == 14
     both = plan_comparison(base, ["cce:share=0.3+mixup", "cce+mixup:alpha=1"], out=tmp_path, tune=True)
     assert len(set(both.settings)) == len(both.settings)
     base = make_config(settings=["data.rotate=false"], data__source="digits")
@@ -134,7 +135,7 @@ def planned(root: Path, **settings: object) -> Plan:
     return plan_comparison(base, ["ce", "cce"], out=root, tune=True, **settings)  # type: ignore[arg-type]
 
 
-SCORES = dict(zip(SETTINGS, (0.5, 0.55, 0.6, 0.58, 0.52), strict=True))
+SCORES = dict(zip(SETTINGS, (0.5, 0.55, 0.6, 0.58, 0.54, 0.52), strict=True))
 
 
 def looked(plan: Plan, runs: Trained) -> tuple[Comparison, list[str]]:
@@ -152,12 +153,12 @@ def test_validation_picks_at_the_first_look_and_only_that_is_trained_further(tmp
     assert comparison.seeds == [0, 1, 2, 3, 4]
     rows = {row.objective: row for row in comparison.rows}
     assert list(rows) == ["ce", *SETTINGS]
-    assert (rows["ce"].tried, rows["cce:share=0.3"].tried) == (1, 5)
+    assert (rows["ce"].tried, rows["cce:share=0.3"].tried) == (1, 6)
     assert [(row.seeds, row.balanced_accuracy) for name, row in rows.items() if not row.picked] == [(3, None)] * 4
     assert {name: rows[name].val_balanced_accuracy for name in SETTINGS} == pytest.approx(
         {name: score + 0.01 for name, score in SCORES.items()}
     ), "as it was when it was picked"
-    assert "cce:share=0.3 was picked among 5 settings of cce by validation balanced accuracy" in comparison.notes[0]
+    assert "cce:share=0.3 was picked among 6 settings of cce by validation balanced accuracy" in comparison.notes[0]
     assert comparison.table().count("not picked") == 4
     [line] = [line for line in comparison.table().splitlines() if line.startswith("cce:share=0.3 ") and "±" in line]
     assert "61.0 (1/5)" in line
@@ -183,7 +184,7 @@ def test_a_setting_of_which_a_run_failed_is_not_picked(tmp_path: Path) -> None:
     assert comparison.objectives == ["ce", "cce:share=0.6"]
     assert comparison.seeds == [0, 1, 2], "the failure costs the others nothing"
     assert [failure.job.config.objective for failure in failures] == ["cce:share=0.3"]
-    assert next(row.tried for row in comparison.rows if row.objective == "cce:share=0.6") == 4
+    assert next(row.tried for row in comparison.rows if row.objective == "cce:share=0.6") == 5
     assert len(runs.asked) == 1, "what failed is not tried again at once"
 
 

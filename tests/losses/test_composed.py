@@ -209,6 +209,9 @@ def test_rivals_leave_the_gradient_of_rarer_classes_to_cross_entropy():
     assert_close(found[rarer], expected[rarer])
     assert not torch.allclose(found[3:], expected[3:])
     assert gradcheck(lambda z: complement_cross_entropy(z, target, share=0.3, rivals=rivals, counts=counts), logits)
+    module = ComplementCrossEntropyLoss(share=0.3, rivals=rivals, reduction="sum")
+    assert module(logits, target) == ours
+    assert "rivals" in module.state_dict()
 
 
 @pytest.mark.parametrize("spare", [4, 5, 6, 100])

@@ -36,6 +36,8 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         gamma: how much the complement entropy counts; -1 as in the paper, or `"released"`.
         share: the weight of C apart from the number of classes, in the place of gamma; one number, or one a class.
         spare: leave the so many likeliest incorrect classes of each row out of C.
+        rivals: which incorrect classes C is taken over, bool (K, K), as :func:`frequent_rivals` makes it; it moves and
+            is saved with the module.
         counts: training images a class, (K): H is taken of logits that are adjusted by them. The offset they give
             moves and is saved with the module.
         tau: how much of the log prior H adds; only with counts.
@@ -58,6 +60,7 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
     """
 
     offset: Tensor | None
+    rivals: Tensor | None
     share: float | Tensor | None
 
     def __init__(
@@ -67,6 +70,7 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         gamma: float | str | None = None,
         share: float | Sequence[float] | Tensor | None = None,
         spare: int = 0,
+        rivals: Tensor | None = None,
         counts: Counts | None = None,
         tau: float = 1.0,
         complement_on: str = "raw",
@@ -86,6 +90,7 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         else:
             self.share = weight_of_c
         self.spare = check_spare(spare)
+        self.register_buffer("rivals", rivals)
         self.tau = tau
         self.complement_on = complement_on
         self.register_buffer("offset", None if counts is None else functional.logit_offset(counts, tau).float())
@@ -100,6 +105,7 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
                 gamma=self.gamma,
                 share=self.share,
                 spare=self.spare,
+                rivals=_buffer(self, "rivals"),
                 offset=_buffer(self, "offset"),
                 complement_on=self.complement_on,
                 ignore_index=self.ignore_index,

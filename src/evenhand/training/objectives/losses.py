@@ -86,8 +86,8 @@ class ComplementCrossEntropy(LossPart):
         {"share": 0.1},
         {"share": 0.3},
         {"share": 0.6},
+        {"share": 0.3, "rivals": "frequent"},
         {"share": 0.3, "spare": 3},
-        {"share": 0.3, "on": "adjusted"},
     )
     gamma: float | Literal["released"] = Field(
         -1.0, description="weight of C as the paper has it: gamma / (K - 1); `released` is what its code computes"
