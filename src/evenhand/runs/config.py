@@ -16,7 +16,7 @@ from evenhand.data.imbalance import Imbalance
 from evenhand.runs._safe_yaml import MOST_DEPTH, Unreadable, parse_yaml, read_yaml
 from evenhand.runs.frozen import with_frozen
 
-RECIPES = ("small", "photos", "paper", "road-marking")
+RECIPES = ("small", "photos", "paper", "road-marking", "cifar-lt")
 _LARGEST = 2**63 - 1
 _Name = Annotated[str, Field(min_length=1, max_length=4096)]
 
@@ -210,7 +210,7 @@ def make_config(
     """Put a config together: the recipe, over it a YAML file, over that the flags, over those `a.b=c` settings.
 
     Args:
-        recipe: `small`, `photos`, `paper` or `road-marking`.
+        recipe: one of `RECIPES`, such as `small` or `paper`.
         config: a YAML file with any part of a config.
         settings: texts such as `optimizer.lr=0.05`; the value is read as YAML.
         flags: values by dotted name with `__` for the dot, such as `data__source="cifar10"`; None: not given.

@@ -1,0 +1,100 @@
+"""Make the runs that docs/results/plan.yaml plans, and keep a compact record of each.
+
+Usage:
+    python tools/study.py run --data-root DATA --out OUT [--jobs 2] [--only BLOCK]
+    python tools/study.py status --out OUT
+    python tools/study.py keep --out OUT
+
+`run` finishes the planned runs, each on one thread, in the order of the plan; called again, it continues. `keep` writes
+docs/results/data/BLOCK/RUN.json for every finished run: config, environment, summary with the confusion matrix,
+history, and which test images were classified correctly.
+"""
+
+import argparse
+import base64
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Every run uses exactly one thread: the number of threads changes results in the last digits, and training amplifies it.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import yaml
+
+from evenhand.experiments.grid.jobs import Job, status
+from evenhand.experiments.grid.local import run_jobs
+from evenhand.experiments.grid.naming import run_folder
+from evenhand.runs.config import make_config
+from evenhand.runs.folder import Run
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+FLAGS = {"source": "data__source", "imbalance": "data__imbalance", "model": "model__name"}
+
+
+def planned(out: Path, data_root: Path | None = None) -> Iterator[tuple[str, Job]]:
+    """Yield the block and the job of every planned run, the first seed of all blocks first."""
+    blocks: dict[str, dict[str, Any]] = yaml.safe_load((RESULTS / "plan.yaml").read_text(encoding="utf-8"))
+    for place in range(max(len(block["seeds"]) for block in blocks.values())):
+        for name, block in blocks.items():
+            for seed in block["seeds"][place : place + 1]:
+                for data in block.get("data", [{}]):
+                    for objective in block["objectives"]:
+                        if seed in block.get("except", {}).get(objective, []):
+                            continue
+                        settings = {FLAGS.get(key, key): value for key, value in (block["config"] | data).items()}
+                        root = None if data_root is None else str(data_root)
+                        config = make_config(**settings, data__root=root, objective=objective, seed=seed)
+                        yield name, Job(config, run_folder(out / "runs", config))
+
+
+def record(run: Run) -> dict[str, Any]:
+    """Return what is kept of a finished run; test images are in the order of their class, then as in the data set."""
+    predictions = run.predictions
+    correct = predictions.predicted() == predictions.targets
+    by_class = np.argsort(predictions.targets, kind="stable")
+    return {
+        "config": yaml.safe_load(run.config_text),
+        "environment": run.environment.model_dump(exclude={"commit"}),
+        "summary": run.summary.model_dump(mode="json"),
+        "history": run.history,
+        "correct": base64.b64encode(np.packbits(correct[by_class]).tobytes()).decode(),
+    }
+
+
+def main() -> None:
+    """Read the arguments and do what they say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("run", "status", "keep"))
+    parser.add_argument("--out", type=Path, required=True, help="Runs are stored in OUT/runs.")
+    parser.add_argument("--data-root", type=Path, help="Folder of the data sets.")
+    parser.add_argument("--jobs", type=int, default=1, help="Runs at a time.")
+    parser.add_argument("--only", action="append", help="Name of a block; may be repeated.")
+    arguments = parser.parse_args()
+    jobs = [
+        (block, job)
+        for block, job in planned(arguments.out, arguments.data_root)
+        if not arguments.only or block in arguments.only
+    ]
+    if arguments.action == "run":
+        unique = {job.folder: job for _, job in jobs}
+        for failure in run_jobs(list(unique.values()), workers=arguments.jobs):
+            print(f"{failure.job.folder.name}: {failure.reason}")
+    elif arguments.action == "status":
+        counts = Counter((block, status(job).value) for block, job in jobs)
+        for (block, state), count in sorted(counts.items()):
+            print(f"{block}: {count} {state}")
+    else:
+        for block, job in jobs:
+            path = RESULTS / "data" / block / f"{job.folder.name}.json"
+            if Run(job.folder).finished and not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(record(Run(job.folder)), separators=(",", ":")) + "\n", encoding="utf-8")
+                print(path.relative_to(RESULTS))
+
+
+if __name__ == "__main__":
+    main()
