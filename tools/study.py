@@ -35,9 +35,10 @@ RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 FLAGS = {"source": "data__source", "imbalance": "data__imbalance", "model": "model__name"}
 
 
-def planned(out: Path, data_root: Path | None = None) -> Iterator[tuple[str, Job]]:
+def planned(out: Path, data_root: Path | None = None, only: list[str] | None = None) -> Iterator[tuple[str, Job]]:
     """Yield the block and the job of every planned run, the first seed of all blocks first."""
-    blocks: dict[str, dict[str, Any]] = yaml.safe_load((RESULTS / "plan.yaml").read_text(encoding="utf-8"))
+    plan: dict[str, dict[str, Any]] = yaml.safe_load((RESULTS / "plan.yaml").read_text(encoding="utf-8"))
+    blocks = {name: block for name, block in plan.items() if not only or name in only}
     for place in range(max(len(block["seeds"]) for block in blocks.values())):
         for name, block in blocks.items():
             for seed in block["seeds"][place : place + 1]:
@@ -74,11 +75,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="Runs at a time.")
     parser.add_argument("--only", action="append", help="Name of a block; may be repeated.")
     arguments = parser.parse_args()
-    jobs = [
-        (block, job)
-        for block, job in planned(arguments.out, arguments.data_root)
-        if not arguments.only or block in arguments.only
-    ]
+    jobs = list(planned(arguments.out, arguments.data_root, arguments.only))
     if arguments.action == "run":
         unique = {job.folder: job for _, job in jobs}
         for failure in run_jobs(list(unique.values()), workers=arguments.jobs):
