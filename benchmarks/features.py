@@ -18,7 +18,7 @@ import torch
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.models.backbone import load_backbone
-from evenhand.training._features import BATCH_SIZE, extract_features
+from evenhand.training.features import BATCH_SIZE, extract_features
 
 
 def main() -> None:

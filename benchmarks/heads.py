@@ -29,7 +29,7 @@ def make_source(folder: Path, images: int, classes: int) -> None:
     from evenhand.data.sources import load_source
     from evenhand.data.table import FilePixels
     from evenhand.models.backbone import load_backbone
-    from evenhand.training._features import _open_store, _rows_by_content
+    from evenhand.training.features import _open_store, _rows_by_content
 
     random = np.random.default_rng(0)
     coarse = random.integers(0, 256, (32, 12, 16, 3), dtype=np.uint8)
@@ -53,7 +53,7 @@ def make_source(folder: Path, images: int, classes: int) -> None:
 
 def one_run(job: Any, answer: Any) -> None:
     """Do a run and answer with its seconds on the processor and by the clock."""
-    from evenhand.experiments.grid._one_run import do_run
+    from evenhand.experiments.grid._worker import do_run
 
     torch.set_num_threads(1)
     used, clock = time.process_time(), time.perf_counter()

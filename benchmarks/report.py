@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.report import page, sections
-from evenhand.report._material import read_material
+from evenhand.report._report_data import read_material
 
 PARTS = ("distribution", "recall", "differences", "confusions", "calibration", "curves", "embedding")
 

@@ -42,12 +42,12 @@ from evenhand.data.sources import find_data_root, load_source
 from evenhand.data.splits import make_splits
 from evenhand.losses.functional import complement_cross_entropy
 from evenhand.models.build import build_model
+from evenhand.objectives import Objective, build_objective
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
-from evenhand.training.objectives import Objective, build_objective
+from evenhand.runs.run import Run
+from evenhand.training.loop import Callback, EpochRow, Trainer
+from evenhand.training.prepare import prepare
 from evenhand.training.run import start_fabric
-from evenhand.training.setup import prepare
-from evenhand.training.trainer import Callback, EpochRow, Trainer
 
 
 def take_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:

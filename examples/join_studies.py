@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.experiments.comparison import Difference, judge_differences
-from evenhand.metrics.images import ImageError
+from evenhand.statistics.image_sampling import ImageError
 
 LEVEL = 0.05
 SHOWN = ("many", "medium", "few", "ece")

@@ -9,10 +9,10 @@ import numpy as np
 from evenhand.experiments.comparison._comparison import compare_runs, write_comparison
 from evenhand.experiments.grid.jobs import Job
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.summary import summarise
 from evenhand.runs.config import Config, make_config
-from evenhand.runs.content import EpochRow, Features, SplitIds, Thumbnails
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow, Features, SplitIds, Thumbnails
+from evenhand.runs.summary import summarise
 
 NAMES = ("ant", "bee", "cat, tabby", "dög")
 COUNTS = (400, 150, 60, 8)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Every run uses exactly one thread: the number of threads changes results in the last digits, and training amplifies it.
+# One thread per run: the number of threads changes the last digits of a sum, and training amplifies that.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
@@ -29,7 +29,7 @@ from evenhand.experiments.grid.jobs import Job, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.naming import run_folder
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 FLAGS = {"source": "data__source", "imbalance": "data__imbalance", "model": "model__name"}

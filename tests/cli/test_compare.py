@@ -86,7 +86,7 @@ def test_what_failed_is_told_before_what_cannot_be_compared(run: Run, monkeypatc
         return [Failure(grid[0], "It burst.")]
 
     monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
-    monkeypatch.setattr("evenhand.experiments.comparison._sequence.compare_runs", refuse)
+    monkeypatch.setattr("evenhand.experiments.comparison._sequential.compare_runs", refuse)
     code, _, err = run(*QUICK, "--objectives", "ce,cce", "--seeds", "1", "--out", "none")
     assert code == 2
     assert err.index("failed: It burst.") < err.index("These cannot be compared.")

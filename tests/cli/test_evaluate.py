@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evenhand.metrics.predictions import load_predictions
-from evenhand.metrics.summary import summarise
-from evenhand.training import after
+from evenhand.runs.summary import summarise
+from evenhand.training import posthoc as after
 from evenhand.training.run import train_run
 from tests.trained import COUNTS, Trained, assert_one_sentence, config, draw, evenhand
 

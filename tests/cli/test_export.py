@@ -11,7 +11,7 @@ import torch
 
 from evenhand.data.decode import read_image
 from evenhand.training import export
-from evenhand.training.inference import load
+from evenhand.training.predict import load
 from tests.trained import Trained, assert_one_sentence, draw, evenhand
 
 Capture = pytest.CaptureFixture[str]

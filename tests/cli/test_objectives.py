@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.runs.folder import Run
-from evenhand.training.objectives import list_objectives
+from evenhand.objectives import list_objectives
+from evenhand.runs.run import Run
 from evenhand.training.run import train_run
 from tests.trained import evenhand
 from tests.training.runs import tiny

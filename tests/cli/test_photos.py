@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from tests.data.pictures import encode, noise, write
 from tests.trained import evenhand
 

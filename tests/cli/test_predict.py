@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from evenhand.cli import main
-from evenhand.training.inference import load
+from evenhand.training.predict import load
 from tests.trained import Trained, assert_one_sentence, evenhand
 
 Capture = pytest.CaptureFixture[str]

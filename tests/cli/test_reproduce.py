@@ -81,7 +81,7 @@ def test_some_cells_can_be_taken(run) -> None:  # type: ignore[no-untyped-def]
 
 def test_the_paper_protocol_says_what_mirroring_does(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     """With a speed that is known, as a ResNet-101 takes long to measure: 1,059 images, 100 epochs, 4 methods."""
-    monkeypatch.setattr("evenhand.experiments.grid.estimating.seconds_per_image", lambda *_: 0.01)
+    monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.seconds_per_image", lambda *_: 0.01)
     code, out, _ = run("figure-convergence", "--dry-run", "--protocol", "paper", "--seeds", "1", "--jobs", "1")
     assert code == 0
     assert "every second leftturn is shown as a rightturn" in out

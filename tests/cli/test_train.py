@@ -16,8 +16,8 @@ from evenhand.cli import main
 from evenhand.cli.progress import Shown, watching
 from evenhand.core.locks import claimed
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
-from evenhand.training._checkpoint import load_state
+from evenhand.runs.run import Run
+from evenhand.training.checkpoint import load_state
 from tests.trained import assert_one_sentence, draw, evenhand
 
 pytestmark = pytest.mark.usefixtures("undrawn")

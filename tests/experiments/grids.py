@@ -10,7 +10,7 @@ from typing import Any
 
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.runs.content import EpochRow
+from evenhand.runs.schemas import EpochRow
 from evenhand.training.run import train_run
 from tests.training.runs import files_of, tiny
 

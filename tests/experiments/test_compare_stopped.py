@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evenhand.runs.folder import runs_in
+from evenhand.runs.run import runs_in
 from evenhand.training.run import train_run
 from tests.experiments.grids import becomes
 from tests.training.runs import assert_same_run

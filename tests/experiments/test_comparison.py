@@ -12,7 +12,7 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison._comparison import Comparison, compare_runs, write_comparison
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from evenhand.training.run import train_run
 from tests.fabricated import COUNTS, NAMES, fabricate, predict, with_noise
 from tests.training.runs import tiny

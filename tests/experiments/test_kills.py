@@ -15,7 +15,7 @@ import pytest
 
 from evenhand.experiments.grid.jobs import Job, Status, status
 from evenhand.experiments.grid.local import _context, _end_with_parent, run_jobs
-from evenhand.runs.content import EpochRow
+from evenhand.runs.schemas import EpochRow
 from tests.experiments.grids import Heard, becomes, is_alive, small_grid, start, times_of, undisturbed
 from tests.training.runs import assert_same_run
 

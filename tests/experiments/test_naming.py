@@ -16,7 +16,7 @@ from evenhand.experiments.grid.jobs import Status, make_grid, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.naming import UNNAMED, run_folder, run_name
 from evenhand.runs.config import Config, DataConfig, ScheduleConfig, StartConfig, load_config, make_config, save_config
-from evenhand.runs.frozen import FROZEN
+from evenhand.runs.name_defaults import FROZEN
 from tests.experiments.grids import Heard, times_of
 
 OLD = Path(__file__).parents[1] / "runs" / "old"

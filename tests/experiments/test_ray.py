@@ -15,7 +15,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid import _on_ray as on_ray
 from evenhand.experiments.grid._on_ray import run_on_ray
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status
-from evenhand.runs.content import EpochRow
+from evenhand.runs.schemas import EpochRow
 from evenhand.training.run import train_run
 from tests.experiments.grids import EPOCHS, Heard, becomes, is_alive, small_grid, times_of, undisturbed
 from tests.training.runs import assert_same_run, tiny

@@ -14,9 +14,9 @@ from evenhand.experiments.api import compare
 from evenhand.experiments.comparison._comparison import Comparison, compare_runs, write_comparison
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from evenhand.training.export import export_onnx
-from evenhand.training.inference import load
+from evenhand.training.predict import load
 from evenhand.training.run import train_run
 
 SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu")

@@ -11,11 +11,11 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.experiments.api import plan_comparison
 from evenhand.experiments.comparison import compare_runs
-from evenhand.metrics.by_image import correct_by_image
-from evenhand.metrics.images import paired_image_error
+from evenhand.metrics.per_image import correct_per_image
 from evenhand.report.page import write_report
 from evenhand.runs.config import Config, make_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.statistics.image_sampling import paired_image_error
 from tests.training.runs import tiny
 
 
@@ -58,8 +58,8 @@ def test_its_figures_are_those_of_each_seed_on_its_own_images(compared: Path) ->
 
 def test_images_count_by_what_they_gained_wherever_they_were_tested(compared: Path) -> None:
     runs = runs_of(compared)
-    ours, base = (correct_by_image([runs[name, seed].predictions for seed in range(3)]) for name in ("cce", "ce"))
-    error = paired_image_error(ours.right[None], base.right[None], ours.targets)
+    ours, base = (correct_per_image([runs[name, seed].predictions for seed in range(3)]) for name in ("cce", "ce"))
+    error = paired_image_error(ours.correct[None], base.correct[None], ours.targets)
     comparison = compare_runs([run.path for run in runs.values()])
     found = next(each for each in comparison.differences if each.metric == "balanced_accuracy").evidence
     assert found is not None

@@ -16,19 +16,19 @@ import torch
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed, is_locked
-from evenhand.experiments.grid import _one_run as one_run
+from evenhand.experiments.grid import _worker as one_run
 from evenhand.experiments.grid import local
 from evenhand.experiments.grid._engine import End
-from evenhand.experiments.grid._one_run import do_run
+from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status, write_failure
 from evenhand.experiments.grid.local import LocalEngine, default_workers, run_jobs
 from evenhand.experiments.grid.naming import run_name
 from evenhand.experiments.grid.progress import GridProgress, JobState, describe, time_left
 from evenhand.runs.config import load_config
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
+from evenhand.training.loop import Callback
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Callback
 from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
 

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison._judging import image_errors
+from evenhand.experiments.comparison._hypothesis_tests import image_errors
 from evenhand.experiments.comparison.verdict import Difference, conclusion
-from evenhand.metrics.paired import balanced_resolution
+from evenhand.statistics.paired import balanced_resolution
 
 Noise = Callable[[np.random.Generator, int, int], NDArray[np.float64]]
 ALLOWED = 0.055

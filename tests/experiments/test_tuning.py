@@ -11,55 +11,55 @@ from sklearn.metrics import balanced_accuracy_score
 import evenhand
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.api import plan_comparison
+from evenhand.experiments.comparison._alpha_spending import read_looks
 from evenhand.experiments.comparison._comparison import Comparison
-from evenhand.experiments.comparison._looks import read_looks
-from evenhand.experiments.comparison._sequence import Plan, compare_in_looks
+from evenhand.experiments.comparison._sequential import Plan, compare_in_looks
 from evenhand.experiments.comparison._tuning import families_of, pick
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.objectives import ObjectiveSpec, tuning_candidates
+from evenhand.objectives.part import PARTS
+from evenhand.objectives.spec import all_parts
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
-from evenhand.training.after import Wish, evaluate_adjusted
-from evenhand.training.objectives import canonical_objective, settings_to_try
-from evenhand.training.objectives.part import PARTS
-from evenhand.training.objectives.spec import all_parts
+from evenhand.runs.run import Run
+from evenhand.training.posthoc import Wish, evaluate_adjusted
+from evenhand.training.prepare import prepare
 from evenhand.training.run import train_run
-from evenhand.training.setup import prepare
 from tests.fabricated import predict, with_noise, write_run
 from tests.training.runs import tiny
 
 CE = (0.9, 0.85, 0.7, 0.3)
-SETTINGS = settings_to_try("cce", 10)
+SETTINGS = tuning_candidates("cce", 10)
 
 
 @pytest.mark.parametrize("part", all_parts(), ids=lambda part: part.name)
 def test_every_setting_that_a_part_declares_can_be_trained_and_differs(part) -> None:
     tuned = PARTS[part.tuned_as or part.name]
-    found = [part.name, *(tuned.model_validate(settings).spec() for settings in tuned.tried)]
+    found = [part.name, *(tuned.model_validate(settings).spec() for settings in tuned.tuning_grid)]
     beside = "logit-adjust:tau=2+" if part.name == "cce" else ""  # C on adjusted logits needs adjusted ones
-    specs = [canonical_objective(beside + spec) for spec in found]
+    specs = [ObjectiveSpec(beside + spec) for spec in found]
     assert len(set(specs)) == len(specs) <= 6
-    assert settings_to_try(beside + part.name) == specs
+    assert tuning_candidates(beside + part.name) == specs
 
 
 def test_what_is_tried() -> None:
-    assert settings_to_try("ce") == ["ce"]
-    assert settings_to_try("erm+label-smoothing") == [
+    assert tuning_candidates("ce") == ["ce"]
+    assert tuning_candidates("erm+label-smoothing") == [
         "ce+label-smoothing",
         "ce+label-smoothing:eps=0.05",
         "ce+label-smoothing:eps=0.2",
     ]
     assert SETTINGS[:4] == ["cce", "cce:share=0.1", "cce:share=0.3", "cce:share=0.6"]
     assert SETTINGS[4:] == ["cce:rivals=frequent:share=0.3", "cce:share=0.3:spare=3"]
-    assert "balanced-softmax+cce:rivals=frequent:share=0.3" in settings_to_try("balanced-softmax+cce")
-    assert settings_to_try("cce", 5) == SETTINGS[:-1], "with 5 classes nothing would be left of C"
-    assert settings_to_try("cce:share=0.3") == ["cce:share=0.3"], "what is given is not tuned"
-    assert settings_to_try("cce:share=0.3+mixup") == [
+    assert "balanced-softmax+cce:rivals=frequent:share=0.3" in tuning_candidates("balanced-softmax+cce")
+    assert tuning_candidates("cce", 5) == SETTINGS[:-1], "with 5 classes nothing would be left of C"
+    assert tuning_candidates("cce:share=0.3") == ["cce:share=0.3"], "what is given is not tuned"
+    assert tuning_candidates("cce:share=0.3+mixup") == [
         "cce:share=0.3+mixup",
         "cce:share=0.3+mixup:alpha=0.5",
         "cce:share=0.3+mixup:alpha=1",
     ]
-    assert settings_to_try("balanced-softmax") == settings_to_try("logit-adjust"), "one objective in two spellings"
-    assert len(settings_to_try("logit-adjust+cce+mixup")) == 1 + 2 + 4 + 2, "one part at a time"
+    assert tuning_candidates("balanced-softmax") == tuning_candidates("logit-adjust"), "one objective in two spellings"
+    assert len(tuning_candidates("logit-adjust+cce+mixup")) == 1 + 2 + 4 + 2, "one part at a time"
 
 
 def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_digits_are_tuned_from_python(tmp_path: Path) -> None:
         content["objective"]: content["selected"]["val_balanced_accuracy"]
         for content in (json.loads(path.read_text("utf-8")) for path in tmp_path.glob("*/summary.json"))
     }
-    own = settings_to_try("label-smoothing")
+    own = tuning_candidates("label-smoothing")
     assert set(scores) == {"ce", *own}
     assert found.objectives == ["ce", max(own, key=lambda name: scores[name])]
     content = json.loads((tmp_path / "comparison.json").read_text("utf-8"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison.verdict import Difference, conclusion, in_points, outcome_words, verdict_sentences
-from evenhand.metrics.images import ImageError
+from evenhand.statistics.image_sampling import ImageError
 
 CE = [0.80, 0.81, 0.79, 0.82, 0.80]
 

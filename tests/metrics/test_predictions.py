@@ -305,6 +305,6 @@ def test_cut_off_files(tmp_path: Path, share: float) -> None:
 
 
 def test_judging_needs_no_torch() -> None:
-    code = "import sys, evenhand.metrics.summary; print({'torch', 'sklearn', 'pandas'} & set(sys.modules))"
+    code = "import sys, evenhand.runs.summary; print({'torch', 'sklearn', 'pandas'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

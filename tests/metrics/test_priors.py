@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from evenhand.metrics.priors import adjust_logits, change_prior, class_prior, implied_prior, tau_normalise
+from evenhand.metrics.priors import change_prior, class_prior, implied_prior, subtract_prior, tau_normalise
 
 counts = st.lists(st.integers(1, 10_000), min_size=2, max_size=8)
 repeatable = settings(deadline=None, derandomize=True, max_examples=50)
@@ -35,10 +35,10 @@ def test_a_changed_prior_is_bayes_rule(old, data):
 def test_adjusting_is_the_change_to_equal_shares(n):
     logits = drawn_logits(5, len(n))
     to_equal = change_prior(logits, n, np.ones(len(n)))
-    np.testing.assert_allclose(log_softmax(adjust_logits(logits, n), 1), log_softmax(to_equal, 1), atol=1e-9)
-    np.testing.assert_array_equal(adjust_logits(logits, n, tau=0), logits)
-    half_twice = adjust_logits(adjust_logits(logits, n, tau=0.5), n, tau=0.5)
-    np.testing.assert_allclose(half_twice, adjust_logits(logits, n), atol=1e-9)
+    np.testing.assert_allclose(log_softmax(subtract_prior(logits, n), 1), log_softmax(to_equal, 1), atol=1e-9)
+    np.testing.assert_array_equal(subtract_prior(logits, n, tau=0), logits)
+    half_twice = subtract_prior(subtract_prior(logits, n, tau=0.5), n, tau=0.5)
+    np.testing.assert_allclose(half_twice, subtract_prior(logits, n), atol=1e-9)
 
 
 def test_a_known_classifier_is_made_right_for_other_shares():
@@ -55,7 +55,7 @@ def test_a_known_classifier_is_made_right_for_other_shares():
 def test_what_a_training_with_adjustment_implies(n, tau):
     """Logits of a perfect training on z + tau log prior are those of the images less that shift."""
     perfect = drawn_logits(4, len(n))  # belong to the shares n
-    adjusted = adjust_logits(perfect, n, tau)
+    adjusted = subtract_prior(perfect, n, tau)
     back = change_prior(adjusted, implied_prior(n, tau), n)
     np.testing.assert_allclose(log_softmax(back, 1), log_softmax(perfect, 1), atol=1e-8)
     assert implied_prior(n, tau).sum() == pytest.approx(1)
@@ -68,7 +68,7 @@ def test_ends_of_the_implied_prior():
 
 def test_classes_without_images():
     np.testing.assert_allclose(class_prior([6, 0, 2]), [0.6, 0.2, 0.2])
-    assert np.isfinite(adjust_logits(np.zeros((1, 3)), [6, 0, 2])).all()
+    assert np.isfinite(subtract_prior(np.zeros((1, 3)), [6, 0, 2])).all()
     probabilities = softmax(change_prior(drawn_logits(3, 3), [6, 1, 2], [1, 0, 1]), 1)
     assert (probabilities[:, 1] == 0).all()
     np.testing.assert_allclose(probabilities.sum(1), 1)
@@ -91,10 +91,10 @@ def test_tau_normalised_rows():
         lambda: class_prior("many"),
         lambda: class_prior([[1, 2]]),
         lambda: class_prior([]),
-        lambda: adjust_logits(np.zeros((2, 3)), [1, 2]),
-        lambda: adjust_logits(np.zeros(2), [1, 2]),
-        lambda: adjust_logits(np.zeros((2, 2)), [1, 2], tau=np.inf),
-        lambda: adjust_logits(np.zeros((2, 2)), [1, 2], tau="auto"),
+        lambda: subtract_prior(np.zeros((2, 3)), [1, 2]),
+        lambda: subtract_prior(np.zeros(2), [1, 2]),
+        lambda: subtract_prior(np.zeros((2, 2)), [1, 2], tau=np.inf),
+        lambda: subtract_prior(np.zeros((2, 2)), [1, 2], tau="auto"),
         lambda: change_prior(np.zeros((2, 2)), [1, 0], [1, 1]),
         lambda: change_prior(np.zeros((2, 2)), [1, 2], [1, 1, 1]),
         lambda: change_prior(np.zeros((2, 2)), [1, 2], [0, 0]),

@@ -9,15 +9,15 @@ import pytest
 from scipy.stats import ttest_rel
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.estimating import Size
-from evenhand.metrics.paired import paired_difference
+from evenhand.experiments.grid.runtime_estimate import Size
 from evenhand.paper._ordering import correct_together, judge_ordering
 from evenhand.paper._speed import Setting, _config, here, measure_speed, speed_json, speed_markdown, speed_rows
 from evenhand.paper.pages import sign_sentence, to_json, to_markdown, write_reproduction
 from evenhand.paper.planning import StudyOptions, plan
 from evenhand.paper.reproducing import Reproduction, check_sources, read_reproduction
 from evenhand.paper.studies import STUDIES, Panel, Study
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.statistics.paired import paired_difference
 from tests.fabricated import finish
 
 PAPER = {"ERM": 0.87, "FL": 0.86, "COT": 0.88, "CCE": 0.89}

@@ -13,13 +13,13 @@ from evenhand.data.road_marking import COUNTS
 from evenhand.data.sources import load_source
 from evenhand.data.splits import make_splits
 from evenhand.data.standard import SVHN
-from evenhand.experiments.grid.estimating import STANDARDS, estimate, size_of
+from evenhand.experiments.grid.runtime_estimate import STANDARDS, estimate, size_of
 from evenhand.models.build import NAMES
+from evenhand.objectives import build_objective
 from evenhand.paper._published import published_tables
 from evenhand.paper.planning import FLIPPED, StudyOptions, deviations, jobs_of, plan
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, STUDIES, Study, find_study
 from evenhand.runs.config import DataConfig, make_config, validate
-from evenhand.training.objectives import build_objective
 
 PROTOCOLS = ("small", "paper")
 DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
@@ -168,7 +168,7 @@ def test_the_known_size_of_road_marking_is_that_of_its_split() -> None:
 
 
 def test_an_estimate_counts_images_and_takes_two_forwards_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenhand.experiments.grid.estimating.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.MOST_SECONDS", 0.2)
     configs = [make_config(data__source="digits", objective=name, epochs=2, select="last") for name in ("ce", "cot")]
     one, both = estimate(configs[:1]), estimate(configs)
     assert (one.trained, one.judged) == (2 * 1438, 359)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from tests import fabricated
 
 RECALLS = {"cat": (120, 0.9), "dog": (40, 0.7), "owl": (6, 0.25)}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from evenhand.metrics.shots import shot_groups
+from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report import figures
 from evenhand.report.figures.style import literal, width_of, wrap
 from tests.report.figure_cases import HOSTILE, cut_off, history, overlapping, predictions, runs, texts
@@ -22,7 +22,7 @@ SIZES = (2, 10, 100, *(pytest.param(size, marks=pytest.mark.slow) for size in (3
 
 def _distribution(num_classes: int) -> Figure:
     mine = predictions(num_classes)
-    groups = shot_groups(mine.train_counts)
+    groups = find_shot_groups(mine.train_counts)
     named = [groups.of(k) for k in range(num_classes)]
     counts = mine.train_counts * 1000
     return figures.class_distribution(counts.tolist(), mine.class_names, named, title="a long title, " * 8)

@@ -15,7 +15,7 @@ from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.report import _listing as listing
 from evenhand.report._listing import Listing, Standing
 from evenhand.runs.config import Config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from tests.fabricated import write_pictured_run
 from tests.report.served_runs import history_row, write_comparison, write_run
 from tests.runs.test_old import OLD

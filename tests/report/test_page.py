@@ -23,17 +23,17 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison._comparison import Comparison
 from evenhand.metrics.predictions import Predictions, load_predictions
-from evenhand.report import _drawing as drawing
+from evenhand.report import _embed_figures as drawing
 from evenhand.report import figures
-from evenhand.report._drawing import draw_figures
+from evenhand.report._embed_figures import draw_figures
 from evenhand.report._gallery import most_confident_errors
-from evenhand.report._material import Material, read_material
+from evenhand.report._report_data import Material, read_material
 from evenhand.report._tables import class_table, confusion_table, pair_table
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.page_figure import Hover, PageFigure, Shown
 from evenhand.report.page import render, write_report
-from evenhand.runs.content import Thumbnails
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Thumbnails
 from tests.fabricated import HOSTILE, write_comparison_folder, write_pictured_run
 
 ANIMALS = ("cat", "dog", "owl", "lynx")

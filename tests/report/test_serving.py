@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from tests.report.served_runs import served, write_comparison, write_run, write_summary
 
 pytest.importorskip("starlette", reason="needs the extra: pip install 'evenhand[serve]'")
@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="needs the extra: pip install 'evenhand[se
 from evenhand.core.errors import EvenhandError
 from evenhand.report import serving
 from evenhand.report._listing import Listing
-from evenhand.report._rows import RUN_COLUMNS, run_row
+from evenhand.report._serve_rows import RUN_COLUMNS, run_row
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 SECRET = "do not show"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from evenhand.training.run import train_run
 from tests.processes import begin, end_of
 from tests.report.browser import new_page, open_browser

@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison._picture import picture
+from evenhand.experiments.comparison._ascii_plot import picture
 from evenhand.report.figures import verdict_picture
 from evenhand.report.figures.style import GAIN, LOSS, QUIET
 

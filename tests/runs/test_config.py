@@ -7,7 +7,7 @@ import yaml
 
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.config import RECIPES, Config, load_config, make_config, read_recipe, save_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 
 def test_paper_recipe_is_the_papers() -> None:

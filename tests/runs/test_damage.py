@@ -20,8 +20,8 @@ from evenhand.core import arrays
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import make_config
-from evenhand.runs.folder import Run, read_leniently
-from evenhand.training._checkpoint import load_classifier, load_state, save_state
+from evenhand.runs.run import Run, read_leniently
+from evenhand.training.checkpoint import load_classifier, load_state, save_state
 from tests.fabricated import write_pictured_run
 from tests.runs.test_old import OLD
 
@@ -246,7 +246,7 @@ def test_a_state_of_another_config_is_refused(tmp_path: Path, old: Path) -> None
     assert "it is of epoch 2, but the config asks for 1" in told(
         lambda: load_state(Run(old).state, config.model_copy(update={"epochs": 1}))
     )
-    from evenhand.training._checkpoint import what_state_fixes
+    from evenhand.training.checkpoint import what_state_fixes
 
     state = torch.load(old / "state" / "state.pt", weights_only=True)
     save_state(tmp_path / "state.pt", {**state, "config": what_state_fixes(config)})

@@ -25,15 +25,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison._looks import Look, looks_note, read_looks, settled
+from evenhand.experiments.comparison._alpha_spending import Look, looks_note, read_looks, settled
 from evenhand.experiments.comparison.verdict import Difference
 from evenhand.report._listing import Listing
-from evenhand.report._material import read_material
+from evenhand.report._report_data import read_material
 from evenhand.runs.comparison import read_recommended
-from evenhand.runs.folder import Run, card_of
-from evenhand.runs.names import CHECKED, CHECKSUMS
-from evenhand.training._checkpoint import Card, load_classifier, load_state
-from evenhand.training.inference import load
+from evenhand.runs.filenames import CHECKED, CHECKSUMS
+from evenhand.runs.run import Run, card_of
+from evenhand.training.checkpoint import Card, load_classifier, load_state
+from evenhand.training.predict import load
 from tests.runs.test_old import OLD
 from tests.training.runs import trainer_of
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.metrics.summary import summarise
-from evenhand.runs.folder import Run
-from evenhand.training._checkpoint import load_classifier, load_state
+from evenhand.runs.run import Run
+from evenhand.runs.summary import summarise
+from evenhand.training.checkpoint import load_classifier, load_state
 
 OLD = Path(__file__).parent / "old" / "digits_exp-20_resnet8_cce_seed0-7d6b1b006d"
 
@@ -31,7 +31,7 @@ def test_every_file_of_the_first_version_is_read() -> None:
 
 
 def test_it_can_be_judged_again(tmp_path: Path) -> None:
-    from evenhand.training.evaluation import evaluate_run, keep_missing
+    from evenhand.training.evaluate import evaluate_run, keep_missing
 
     folder = Path(shutil.copytree(OLD, tmp_path / "run"))
     (folder / "summary.json").unlink()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from evenhand import cli
-from evenhand.runs.folder import Run
+from evenhand.objectives.objective import Objective
+from evenhand.runs.run import Run
+from evenhand.training import loop as trainer
 from evenhand.training import run as running
-from evenhand.training import trainer
-from evenhand.training.objectives.objective import Objective
 from evenhand.training.run import train_run
 from tests.training.runs import SETTINGS, tiny
 

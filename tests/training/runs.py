@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.runs.config import Config, make_config
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
+from evenhand.training.loop import Callback, Trainer
 from evenhand.training.run import start_fabric
-from evenhand.training.trainer import Callback, Trainer
 
 TIMINGS = ("seconds", "images_per_second")
 SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu", "schedule.warmup_epochs=1")
@@ -27,7 +27,7 @@ def tiny(*settings: str, **flags: Any) -> Config:
 
 def trainer_of(config: Config, folder: Path) -> Trainer:
     """A run in memory that has not begun."""
-    from evenhand.training.setup import prepare
+    from evenhand.training.prepare import prepare
 
     return Trainer(config, Run(folder), prepare(config, progress=False), start_fabric(config))
 

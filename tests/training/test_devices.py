@@ -21,7 +21,7 @@ import sys
 from torch import nn
 
 from evenhand.models.classifier import BodyAndHead, Classifier
-from evenhand.training import trainer
+from evenhand.training import loop as trainer
 from evenhand.runs.config import make_config
 from evenhand.training.run import train_run
 

@@ -23,8 +23,8 @@ from evenhand.models.backbone import Backbone, load_backbone
 from evenhand.models.build import build_model
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights
-from evenhand.training import _features as room
-from evenhand.training._features import extract_features
+from evenhand.training import features as room
+from evenhand.training.features import extract_features
 from tests.data.memory import peak
 from tests.data.pictures import encode, noise, smooth, write
 from tests.processes import call

@@ -23,11 +23,11 @@ from evenhand.models.build import build_model
 from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
 from evenhand.runs.config import Config, make_config
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from evenhand.training import _backbones as backbones
-from evenhand.training.evaluation import evaluate_on, evaluate_run
+from evenhand.training.evaluate import evaluate_on, evaluate_run
 from evenhand.training.export import export_onnx
-from evenhand.training.inference import load
+from evenhand.training.predict import load
 from evenhand.training.run import resume_run, train_run
 from tests.data.pictures import encode, noise, smooth, write
 from tests.training.runs import Interrupted, StopAfter, trainer_of

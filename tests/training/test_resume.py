@@ -17,7 +17,7 @@ from torch import nn
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.runs.config import Config, save_config
-from evenhand.training._checkpoint import load_state, save_state
+from evenhand.training.checkpoint import load_state, save_state
 from evenhand.training.run import resume_run, train_run
 from tests.processes import call
 from tests.training.endings import KILLED, ctrl_c, terminated
@@ -109,7 +109,7 @@ def test_resumed_twice_equals_uninterrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, object]
 ) -> None:
     if "model__name" in flags:
-        monkeypatch.setattr("evenhand.training.trainer.build_model", network_with_dropout)
+        monkeypatch.setattr("evenhand.training.loop.build_model", network_with_dropout)
     config = tiny(**flags)
     plain = train_run(config, tmp_path / "plain").path
     torch.manual_seed(5)  # what else a process drew must not matter
@@ -126,7 +126,7 @@ def test_resumed_twice_equals_uninterrupted(
 @pytest.mark.parametrize("part", ["rng", "optimizers"])
 def test_equality_needs_all_of_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """The tests above would notice if the random state or a momentum were left out."""
-    monkeypatch.setattr("evenhand.training.trainer.build_model", network_with_dropout)
+    monkeypatch.setattr("evenhand.training.loop.build_model", network_with_dropout)
     config = tiny(model__name="resnet8", objective="cot", epochs=2)
     plain = train_run(config, tmp_path / "plain").path
     folder = stopped_run(config, tmp_path / "stopped", steps=9)

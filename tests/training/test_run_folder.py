@@ -18,12 +18,12 @@ from evenhand.data.sources import load_source
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions, load_predictions
-from evenhand.metrics.summary import summarise
 from evenhand.runs.config import load_config, make_config
-from evenhand.runs.folder import Run
-from evenhand.training._checkpoint import load_classifier, load_state
+from evenhand.runs.run import Run
+from evenhand.runs.summary import summarise
+from evenhand.training.checkpoint import load_classifier, load_state
+from evenhand.training.prepare import prepare
 from evenhand.training.run import _thumbnails, resume_run, train_run
-from evenhand.training.setup import prepare
 from tests.training.runs import Notes, files_of, tiny, trainer_of, untimed_history, untimed_summary
 
 FILES = {

@@ -13,13 +13,13 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import Config
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
-from evenhand.training._checkpoint import load_state, load_weights
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
 from evenhand.training._selection import balanced_accuracy_error
-from evenhand.training.evaluation import evaluate_run, keep_missing
+from evenhand.training.checkpoint import load_state, load_weights
+from evenhand.training.evaluate import evaluate_run, keep_missing
+from evenhand.training.loop import Callback, Trainer
 from evenhand.training.run import train_run
-from evenhand.training.trainer import Callback, Trainer
 from tests.training.runs import files_of, tiny, untimed_history, untimed_summary
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 from evenhand.training.run import resume_run, train_run
 from tests.training.runs import Interrupted, StopAfter, tiny
 

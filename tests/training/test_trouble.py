@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from evenhand.core.errors import EvenhandError
+from evenhand.objectives import Objective
 from evenhand.runs.config import save_config
-from evenhand.runs.folder import Run
-from evenhand.training._checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
-from evenhand.training.objectives import Objective
+from evenhand.runs.run import Run
+from evenhand.training.checkpoint import load_classifier, load_state, load_weights, save_state, save_weights
 from evenhand.training.run import resume_run, train_run
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, files_of, tiny, trainer_of
 

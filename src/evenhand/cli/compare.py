@@ -56,7 +56,7 @@ def compare(
     from evenhand.experiments.api import make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
     from evenhand.report.page import write_report
-    from evenhand.training.defaults import make_run_config
+    from evenhand.training.recipe_choice import make_run_config
 
     if not 0 <= margin < 100:
         raise EvenhandError(f"A margin is 0 to 100 points, got --margin {margin:g}.")

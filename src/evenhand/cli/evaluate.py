@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenhand.cli.output import COLOURS, begin, cell, echo_json, ends_of, remark
-from evenhand.runs.names import ADJUSTMENT, PREDICTIONS, SUMMARY
+from evenhand.runs.filenames import ADJUSTMENT, PREDICTIONS, SUMMARY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +40,7 @@ def evaluate(
     """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
     from evenhand.core.errors import EvenhandError
     from evenhand.core.files import check_folder
-    from evenhand.runs.folder import Run
+    from evenhand.runs.run import Run
 
     if out is not None and os.path.exists(out) and (not os.path.isdir(out) or any(out.iterdir())):
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
@@ -48,8 +48,8 @@ def evaluate(
         check_folder(out)
     if not as_json:
         begin(f"judging {run} on {'its own test set' if source is None else source}")
-    from evenhand.training.after import Wish, evaluate_adjusted
-    from evenhand.training.evaluation import evaluate_on, evaluate_run, keep_missing
+    from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
+    from evenhand.training.posthoc import Wish, evaluate_adjusted
 
     wish = Wish(adjust, prior, normalise)
     options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
@@ -109,7 +109,7 @@ def show(summary: dict[str, Any]) -> None:
 
 
 def _adjusted(summary: dict[str, Any]) -> str:
-    from evenhand.runs.content import Adjustment
+    from evenhand.runs.schemas import Adjustment
 
     done, before = summary["adjustment"], summary["unadjusted"]["balanced_accuracy"]
     told = Adjustment.model_validate(done, strict=False).told()

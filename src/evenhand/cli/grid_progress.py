@@ -18,8 +18,8 @@ from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, describe, time_left
 from evenhand.experiments.grid.running import check_engine, run_on_engine
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import runs_in
+from evenhand.runs.run import runs_in
+from evenhand.runs.schemas import EpochRow
 
 EVERY = 30.0
 """Seconds after which a pipe hears from a grid that finishes no run."""

@@ -14,8 +14,8 @@ def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print every
 
     from rich.console import Console
 
-    from evenhand.training.objectives import describe_objectives
-    from evenhand.training.objectives.part import KINDS
+    from evenhand.objectives.part import KINDS
+    from evenhand.objectives.registry import describe_objectives
 
     parts = describe_objectives()
     if as_json:
@@ -28,6 +28,6 @@ def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print every
             console.print(cell(f"  {part.name:<16} {part.help}"), soft_wrap=True)
             for name, text in part.settings.items():
                 console.print(cell(f"  {'':<16} {part.name}:{name}=  {text}"), style="dim", soft_wrap=True)
-            if part.tried:
-                tried = f"compare --tune tries it as it is, and {', '.join(part.tried)}"
+            if part.tuning_grid:
+                tried = f"compare --tune tries it as it is, and {', '.join(part.tuning_grid)}"
                 console.print(cell(f"  {'':<16} {tried}"), style="dim", soft_wrap=True)

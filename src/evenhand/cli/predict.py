@@ -45,7 +45,7 @@ def predict(
     Of a comparison, the model of the recommended objective answers that is best on validation, or all its seeds.
     """
     from evenhand.core.errors import EvenhandError
-    from evenhand.training.inference import load
+    from evenhand.training.predict import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:

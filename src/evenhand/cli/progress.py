@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenhand.cli.output import echo, echo_json, remark
 from evenhand.runs.config import Config
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
+from evenhand.training.loop import Callback
 from evenhand.training.run import is_first_process
-from evenhand.training.trainer import Callback
 
 
 class Shown(Callback):

@@ -44,7 +44,7 @@ def train(
 ) -> None:
     """Train a classifier, choose its best epoch on validation, and judge it on the test set."""
     from evenhand.core.errors import EvenhandError
-    from evenhand.training.defaults import make_run_config
+    from evenhand.training.recipe_choice import make_run_config
 
     flags: dict[str, Any] = {
         **options.flags,
@@ -71,7 +71,7 @@ def train(
     else:
         if first is None or stage is None or resume is not None or others:
             raise EvenhandError("A second stage is --from RUN --stage crt or lws; it takes all but --epochs from RUN.")
-        from evenhand.training.start import second_stage
+        from evenhand.training.second_stage import second_stage
 
         wanted = second_stage(first, stage, epochs=flags["epochs"])
     if not (quiet or as_json):
@@ -79,7 +79,7 @@ def train(
         begin(what if resume is None else f"continuing {resume}")
     from evenhand.cli.progress import show_summary, watching
     from evenhand.report.page import write_report
-    from evenhand.runs.folder import Run
+    from evenhand.runs.run import Run
     from evenhand.training.api import default_folder
     from evenhand.training.run import begin_run, holding, is_first_process, resume_run
 

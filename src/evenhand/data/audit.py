@@ -20,8 +20,8 @@ from evenhand.data.imbalance import (
 )
 from evenhand.data.splits import Splits
 from evenhand.data.table import FilePixels, SampleTable
-from evenhand.metrics.intervals import wilson_interval
-from evenhand.metrics.shots import shot_groups
+from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.statistics.intervals import wilson_interval
 
 # With fewer test images the 95% interval of a class's recall spans more than 50 points.
 SMALLEST_JUDGED = 10
@@ -128,7 +128,7 @@ def audit(
     else:
         splits_or_all = splits
     train, val, test = splits_or_all.counts, table.counts(splits_or_all.val), table.counts(splits_or_all.test)
-    groups = shot_groups(train)
+    groups = find_shot_groups(train)
     effective = effective_number(train)
     near = None if picture is None else find_near_duplicates(table, picture, splits_or_all)
     independent = _independent(table, near)

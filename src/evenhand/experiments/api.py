@@ -12,17 +12,18 @@ from evenhand.data.batches import what_mirrors_do
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
 from evenhand.experiments.comparison._comparison import Comparison, write_comparison
-from evenhand.experiments.comparison._judging import MARGIN
-from evenhand.experiments.comparison._sequence import MOST_SEEDS, Plan, compare_in_looks
-from evenhand.experiments.grid._unchanged import refuse_changed_source
+from evenhand.experiments.comparison._hypothesis_tests import MARGIN
+from evenhand.experiments.comparison._sequential import MOST_SEEDS, Plan, compare_in_looks
+from evenhand.experiments.grid._source_check import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
-from evenhand.runs.config import Config
-from evenhand.runs.folder import Run
-from evenhand.training.defaults import make_run_config
-from evenhand.training.objectives import canonical_objective, require_validation, settings_to_try, stage_of
-from evenhand.training.setup import warm_features
+from evenhand.objectives.registry import tuning_candidates
+from evenhand.objectives.spec import ObjectiveSpec
+from evenhand.runs.config import Config, validate
+from evenhand.runs.run import Run
+from evenhand.training.prepare import warm_features
+from evenhand.training.recipe_choice import make_run_config
 
 OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
 RunJobs = Callable[[Sequence[Job]], list[Failure]]
@@ -77,7 +78,7 @@ def compare(
         recipe: `small`, `photos`, `paper` or `road-marking`; what suits the images if not given.
         config: a YAML file over the recipe, or a whole config instead of everything above.
         settings: any others, such as `["optimizer.lr=0.05"]`.
-        tune: try the few settings that each part declares (:func:`~evenhand.training.objectives.settings_to_try`), pick
+        tune: try the few settings that each part declares (:func:`~evenhand.objectives.settings_to_try`), pick
             on validation at the first look, and test only what was picked; parts given with settings stay as given.
         jobs: runs at a time; one a processor or GPU if not given.
         engine: `local` or `ray`.
@@ -147,14 +148,14 @@ def plan_comparison(
             "--tune picks settings on validation images of all seeds, and with data.rotate=true these are test images "
             "of other seeds; leave out one of the two."
         )
-    named = [canonical_objective(spec) for spec in objectives]
+    named = [ObjectiveSpec(spec) for spec in objectives]
     for spec in named:
-        require_validation(spec, base.select)
+        validate(base.model_dump() | {"objective": spec})  # before data are read
     given = ",".join(objectives)
     if len(set(named)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
     tried = _settings_tried(base, objectives) if tune else {}
-    chosen = None if baseline is None else canonical_objective(baseline)
+    chosen = None if baseline is None else ObjectiveSpec(baseline)
     if chosen is not None and chosen not in {*named, *(each for settings in tried.values() for each in settings)}:
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
     folder = _default_folder(base) if out is None else Path(out)
@@ -176,10 +177,10 @@ def _settings_tried(base: Config, objectives: Sequence[str]) -> dict[str, list[s
         raise EvenhandError("--tune picks on validation, which select: last does without; leave out one of the two.")
     table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
     num_classes = (drop_small_classes(table) if base.data.drop_small else table).num_classes
-    taken = {canonical_objective(spec) for spec in objectives}
-    tried = {}
+    taken = {ObjectiveSpec(spec) for spec in objectives}
+    tried: dict[str, list[str]] = {}
     for spec in objectives:
-        own, *others = settings_to_try(spec, num_classes)
+        own, *others = tuning_candidates(spec, num_classes)
         fresh = [each for each in others if each not in taken]
         taken |= set(fresh)
         if fresh:
@@ -227,7 +228,7 @@ def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) ->
 
 def _trained_longer(comparison: Comparison) -> list[str]:
     """Say which objectives were trained for more epochs than the others."""
-    stages = {each: stage_of(each) for each in comparison.objectives}
+    stages = {each: ObjectiveSpec(each).stage for each in comparison.objectives}
     return [
         f"{each} was trained longer than the others: a second stage (epochs: {stage.epochs}) after the first."
         for each, stage in stages.items()

@@ -38,7 +38,7 @@ def implied_prior(counts: ArrayLike, tau: float) -> NDArray[np.float64]:
     return np.asarray(power / power.sum())
 
 
-def adjust_logits(logits: ArrayLike, counts: ArrayLike, tau: float = 1.0) -> NDArray[np.float64]:
+def subtract_prior(logits: ArrayLike, counts: ArrayLike, tau: float = 1.0) -> NDArray[np.float64]:
     r"""Post-hoc logit adjustment: :math:`z_k - \tau \log \pi_k`, with :math:`\pi` the shares of the training images.
 
     (Menon et al. 2021, *Long-tail learning via logit adjustment*.)
@@ -55,20 +55,23 @@ def adjust_logits(logits: ArrayLike, counts: ArrayLike, tau: float = 1.0) -> NDA
         (N, K), float64.
 
     Example:
-        >>> from evenhand.metrics.priors import adjust_logits
-        >>> adjust_logits([[1.0, 0.0]], counts=[90, 10]).round(3)
+        >>> from evenhand.metrics.priors import subtract_prior
+        >>> subtract_prior([[1.0, 0.0]], counts=[90, 10]).round(3)
         array([[1.105, 2.303]])
     """
     prior = class_prior(counts)
     return _logits(logits, len(prior)) - _number(tau, "tau") * np.log(prior)
 
 
+adjust_logits = subtract_prior
+"""Its former name."""
+
 TAUS = np.linspace(0, 3, 31)
 """What `best_tau` tries."""
 
 
 def best_tau(logits: ArrayLike, targets: ArrayLike, counts: ArrayLike) -> float:
-    """Return the tau of :func:`adjust_logits` with the best balanced accuracy, of several the one nearest to 1.
+    """Return the tau of :func:`subtract_prior` with the best balanced accuracy, of several the one nearest to 1.
 
     Args:
         logits: of validation images, (N, K).
@@ -124,8 +127,8 @@ def tau_normalise(weights: ArrayLike, tau: float = 1.0) -> NDArray[np.float64]:
     (Kang et al. 2020, *Decoupling Representation and Classifier for Long-Tailed Recognition*.) Frequent classes tend to
     have longer weights. They are used without a bias.
 
-    When to use it: as an alternative to :func:`adjust_logits` on a finished classifier whose last layer is at hand; tau
-    is tuned on validation images.
+    When to use it: as an alternative to :func:`subtract_prior` on a finished classifier whose last layer is at hand;
+    tau is tuned on validation images.
 
     Args:
         weights: one row a class, (K, D).

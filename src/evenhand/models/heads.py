@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
 from evenhand.models.classifier import Classifier
-
-LEAST_SCALE, MOST_SCALE = 1e-3, 1e4
-"""Of cosines: with less, all classes are equally likely; with more, softmax is 0 or 1."""
+from evenhand.models.names import LEAST_SCALE, MOST_SCALE
 
 
 class CosineHead(nn.Module):

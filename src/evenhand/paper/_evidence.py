@@ -15,11 +15,11 @@ from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json
 from evenhand.core.text import some
 from evenhand.experiments.grid.naming import canonical_source
-from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
 from evenhand.paper._groups import FOUR, Group, find_groups, score
 from evenhand.paper._ordering import State, decided, noise_words
 from evenhand.paper._speed import PAPER
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.statistics.paired import LEVEL, PairedDifference, holm, paired_difference
 
 CLUSTERS = ("T-shirt/top", "Pullover", "Dress", "Coat", "Shirt")
 GAIN = 0.1102
@@ -91,7 +91,7 @@ def difference_words(difference: PairedDifference, unit: str = " points", digits
 
     Example:
         >>> from evenhand.paper._evidence import difference_words
-        >>> from evenhand.metrics.paired import paired_difference
+        >>> from evenhand.statistics.paired import paired_difference
         >>> difference_words(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
         '+2.03 [1.89, 2.18] points, n=3'
     """

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.report import figures
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 Conditions = tuple[str, str, str]
 """Source, imbalance and network: what the runs in one picture share."""

@@ -7,15 +7,15 @@ from itertools import combinations
 from pathlib import Path
 
 from evenhand.experiments.grid.naming import canonical_source
-from evenhand.metrics.paired import PairedDifference, balanced_resolution, holm, paired_difference
+from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.paper._published import NETWORKS, imbalance_words
 from evenhand.paper.planning import objective_of, splits_anew
 from evenhand.paper.reproducing import learned_nothing
 from evenhand.runs.config import Config
-from evenhand.runs.folder import Run, runs_in
-from evenhand.training.objectives import canonical_objective
+from evenhand.runs.run import Run, runs_in
+from evenhand.statistics.paired import PairedDifference, balanced_resolution, holm, paired_difference
 
-FOUR = {method: canonical_objective(objective_of(method)) for method in ("ERM", "FL", "COT", "CCE")}
+FOUR = {method: ObjectiveSpec(objective_of(method)) for method in ("ERM", "FL", "COT", "CCE")}
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def find_groups(root: Path) -> list[Group]:
             shared["data"] |= {"split_seed": None}
         shared["compute"] = config.compute.precision
         group = groups.setdefault(json.dumps(shared, sort_keys=True), Group(config, {}))
-        group.runs.setdefault(canonical_objective(config.objective), {})[config.seed] = run
+        group.runs.setdefault(config.objective, {})[config.seed] = run
     return _with_noise([replace(group, runs=_sound(group.runs)) for group in groups.values()])
 
 

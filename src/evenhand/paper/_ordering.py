@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Literal
 
 from evenhand.experiments.comparison.verdict import listed
-from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
+from evenhand.statistics.paired import LEVEL, PairedDifference, holm, paired_difference
 
 State = Literal["holds", "does not hold", "not decided", "holds at this scale", "no sign of it at this scale"]
 """What runs can say about a claim or an order; the last two are all that a network standing in for the paper's can."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from evenhand.core.text import markdown_table
-from evenhand.experiments.grid.estimating import Size, threads, time_of, training_step
+from evenhand.experiments.grid.runtime_estimate import Size, threads, time_of, training_step
 from evenhand.runs.config import Config, make_config
 from evenhand.training.run import code_fingerprint
 

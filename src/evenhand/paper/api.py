@@ -9,9 +9,9 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_folder
 from evenhand.core.text import slug
 from evenhand.data.sources import load_source
-from evenhand.experiments.grid.estimating import estimate, size_of
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import default_workers, run_jobs
+from evenhand.experiments.grid.runtime_estimate import estimate, size_of
 from evenhand.paper import _claims as claims
 from evenhand.paper import _speed as speed
 from evenhand.paper._figures import draw_paper_figure
@@ -20,7 +20,7 @@ from evenhand.paper.planning import StudyOptions, deviations, jobs_of, plan
 from evenhand.paper.reproducing import Reproduction, check_sources, how_made, read_reproduction
 from evenhand.paper.studies import Study, find_study
 from evenhand.runs.config import Config
-from evenhand.runs.folder import Run, runs_in
+from evenhand.runs.run import Run, runs_in
 
 OUT = Path("runs/reproduce")
 WITHOUT_RUNS = ("speed", "claims")

@@ -8,10 +8,10 @@ from typing import Any
 from evenhand.core.files import write_csv, write_json, write_text
 from evenhand.core.text import markdown_table
 from evenhand.experiments.comparison.verdict import in_points
-from evenhand.metrics.paired import PairedDifference
 from evenhand.paper._ordering import Ordering, noise_words
 from evenhand.paper._published import published_tables
 from evenhand.paper.reproducing import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
+from evenhand.statistics.paired import PairedDifference
 
 
 def write_reproduction(result: Reproduction, folder: Path) -> list[Path]:
@@ -220,7 +220,7 @@ def sign_sentence(difference: PairedDifference) -> str:
 
     Example:
         >>> from evenhand.paper.pages import sign_sentence
-        >>> from evenhand.metrics.paired import paired_difference
+        >>> from evenhand.statistics.paired import paired_difference
         >>> sign_sentence(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
         "CCE with the paper's sign against the released code's: +2.0 [1.9, 2.2] points, 3 seeds, beyond noise."
     """

@@ -11,14 +11,14 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.jobs import Job, read_failure
-from evenhand.metrics.paired import PairedDifference, balanced_resolution, paired_difference
 from evenhand.paper._choices import open_choices
 from evenhand.paper._ordering import Ordering, beyond_noise, correct_together, judge_ordering
 from evenhand.paper._published import NETWORKS, imbalance_words
 from evenhand.paper.planning import StudyCell, StudyOptions, deviations, plan
 from evenhand.paper.studies import PLAIN_FOCAL, RELEASED, Study
-from evenhand.runs.content import Summary
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Summary
+from evenhand.statistics.paired import PairedDifference, balanced_resolution, paired_difference
 
 MEASURES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from evenhand.metrics.predictions import Predictions
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 # Larger pictures are kept as JPEG, which photographs need a fifth of the bytes for.
 LARGEST_PNG = 40

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import LOCK, is_locked
-from evenhand.report._key_figures import comparison_figures, failure_reason, run_figures
-from evenhand.runs import names
-from evenhand.runs.folder import Run
+from evenhand.report._serve_summary import comparison_figures, failure_reason, run_figures
+from evenhand.runs import filenames as names
+from evenhand.runs.run import Run
 
 DEPTH = 5
 """Folders below the root; `evenhand reproduce` needs 3."""
@@ -111,7 +111,7 @@ class Listing:
         >>> from pathlib import Path
         >>> from evenhand.report._listing import Listing
         >>> from evenhand.runs.config import make_config
-        >>> from evenhand.runs.folder import Run
+        >>> from evenhand.runs.run import Run
         >>> root = Path(tempfile.mkdtemp())
         >>> Run(root / "mine").write_config(make_config(objective="cce", seed=3, epochs=30))
         >>> [(run.entry.name, run.objective, run.epochs, run.state) for run in Listing(root).runs()]

@@ -8,13 +8,12 @@ from numpy.typing import NDArray
 
 from evenhand.experiments.comparison.verdict import METRICS, in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
-from evenhand.metrics.intervals import class_recall_intervals
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.shots import shot_groups
-from evenhand.report._material import ComparisonFile, Material
+from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.report._report_data import ComparisonFile, Material
 from evenhand.report.figures.style import MOST_NAMED
-from evenhand.report.figures.tables import Runs, joint_confusion
-from evenhand.runs.content import Summary
+from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
+from evenhand.runs.schemas import Summary
 
 # So many of the most frequent confusions are listed where a matrix is too large for numbers.
 MOST_PAIRS = 15
@@ -118,10 +117,10 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         baseline: the objective to which differences are shown; None: none are.
     """
     first = next(iter(runs.values()))[0]
-    groups, support = shot_groups(first.train_counts), _support(first)
+    groups, support = find_shot_groups(first.train_counts), _support(first)
     confusions = {name: joint_confusion(seeds) for name, seeds in runs.items()}
     recalls = {name: class_recall(each) for name, each in confusions.items()}
-    ends = {name: class_recall_intervals(seeds) for name, seeds in runs.items()}
+    ends = {name: recall_intervals(seeds) for name, seeds in runs.items()}
     others = [] if baseline is None else [name for name in runs if name != baseline]
     shown: list[tuple[str, Sequence[str], Mapping[str, NDArray[np.float64]]]] = [
         ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),

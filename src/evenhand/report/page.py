@@ -17,18 +17,18 @@ from markupsafe import Markup
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_target, write_text
 from evenhand.core.text import some
-from evenhand.metrics.by_image import correct_by_image
-from evenhand.report._drawing import draw_figures
-from evenhand.report._escaping import spelled_out
+from evenhand.metrics.per_image import correct_per_image
+from evenhand.report._embed_figures import draw_figures
+from evenhand.report._escape import spelled_out
 from evenhand.report._gallery import Mistake, most_confident_errors
-from evenhand.report._material import Material, is_comparison, read_material
+from evenhand.report._report_data import Material, is_comparison, read_material
 from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
-from evenhand.runs.content import Summary
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Summary
 
 # Pictures of all galleries together; of one objective at most the second.
 MOST_PICTURES, MOST_OF_ONE = 240, 60
@@ -160,7 +160,7 @@ def _about(material: Material) -> str:
     if comparison is not None:
         number = len(comparison.seeds)
         parts.append(f"{number} seed{'s' * (number != 1)} of each objective")
-    tested = {len(correct_by_image(seeds).ids) for seeds in material.predictions().values()}
+    tested = {len(correct_per_image(seeds).ids) for seeds in material.predictions().values()}
     if len(tested) == 1:
         parts.append(f"{tested.pop():,} test images")
     return ", ".join(parts)

@@ -31,12 +31,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import json_line
-from evenhand.report._escaping import spelled_out
-from evenhand.report._key_figures import classes, curves, measures
+from evenhand.report._escape import spelled_out
 from evenhand.report._limits import FewLines, LimitedProtocol
 from evenhand.report._listing import Listing
-from evenhand.report._rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
-from evenhand.runs.folder import Run, read_leniently
+from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
+from evenhand.report._serve_summary import classes, curves, measures
+from evenhand.runs.run import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50
 LARGEST_REPORT = 2**28

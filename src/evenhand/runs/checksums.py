@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json, replacing, write_json
-from evenhand.runs.names import CHECKED, CHECKSUMS, FOLDERS
+from evenhand.runs.filenames import CHECKED, CHECKSUMS, FOLDERS
 
 
 @contextmanager

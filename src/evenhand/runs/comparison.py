@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 FILE = "comparison.json"
 

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
 from evenhand.data.imbalance import Imbalance
+from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs._safe_yaml import MOST_DEPTH, Unreadable, parse_yaml, read_yaml
-from evenhand.runs.frozen import with_frozen
+from evenhand.runs.name_defaults import with_frozen
 
 RECIPES = ("small", "photos", "paper", "road-marking", "cifar-lt")
 _LARGEST = 2**63 - 1
@@ -173,7 +174,7 @@ class Config(_Section):
 
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
-    objective: _Name = "balanced-softmax"
+    objective: ObjectiveSpec = ObjectiveSpec("balanced-softmax")
     """What is trained for: a loss and parts joined by +, such as cce, focal:gamma=2 or balanced-softmax+cce; erm is
     another name of ce."""
     epochs: int = Field(30, ge=1, le=100_000)
@@ -191,6 +192,15 @@ class Config(_Section):
     """Of subset, validation, initial weights, order and augmentation."""
     track_test: bool = False
     """Note test accuracy each epoch; selection never sees it."""
+
+    @model_validator(mode="after")
+    def _has_validation_images(self) -> "Config":
+        if self.objective.needs_validation and self.select == "last":
+            raise EvenhandError(
+                f"{self.objective} chooses its tau on validation images, which --select last does without; give tau a "
+                "number, such as post-hoc:tau=1."
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_weights_to_start_from(self) -> "Config":

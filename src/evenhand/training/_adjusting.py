@@ -18,10 +18,10 @@ from evenhand.core.text import some
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import TAUS, class_prior
-from evenhand.metrics.summary import summarise
-from evenhand.runs.folder import Run
-from evenhand.training.objectives import Objective, build_objective, training_objective
-from evenhand.training.objectives.after import Fitted, fit_tau
+from evenhand.objectives.objective import Objective, build_objective
+from evenhand.objectives.posthoc import Fitted, fit_tau
+from evenhand.runs.run import Run
+from evenhand.runs.summary import summarise
 
 KEPT = ("accuracy", "balanced_accuracy", "balanced_accuracy_interval", "macro_f1", "groups", "nll", "ece")
 """What is said of the unadjusted result."""
@@ -33,7 +33,7 @@ class Adjusted:
 
     predictions: Predictions
     adjustment: dict[str, Any]
-    """As :class:`evenhand.runs.content.Adjustment` reads it."""
+    """As :class:`evenhand.runs.schemas.Adjustment` reads it."""
 
 
 def adjust(run: Path | str, tau: float | Literal["auto"], predictions: Predictions | None = None) -> Adjusted:
@@ -50,7 +50,7 @@ def adjust(run: Path | str, tau: float | Literal["auto"], predictions: Predictio
     folder = Run(Path(run))
     objective = refuse_twice(folder)
     validation = folder.validation_predictions if tau == "auto" else None
-    fitted = fit_tau(tau, objective.known.counts, validation)
+    fitted = fit_tau(tau, objective.stats.counts, validation)
     return _adjusted(predictions or folder.predictions, describe_fitted(fitted), fitted.values)
 
 
@@ -68,7 +68,7 @@ def refuse_twice(run: Run) -> Objective:
 
 def _making_up(objective: Objective) -> list[str]:
     """Name the parts that make up for the class counts in training."""
-    return [part.name for part in objective.parts if part.corrects or part.name == "ldam"]
+    return [part.name for part in objective.parts if part.corrects_prior or part.name == "ldam"]
 
 
 def change_prior_of(run: Path | str, prior: str, predictions: Predictions | None = None) -> Adjusted:
@@ -93,7 +93,7 @@ def change_prior_of(run: Path | str, prior: str, predictions: Predictions | None
         )
     judged = predictions or folder.predictions
     if prior == "train":
-        shares = class_prior(objective.known.counts)
+        shares = class_prior(objective.stats.counts)
     elif prior == "balanced":
         shares = np.full(judged.num_classes, 1 / judged.num_classes)
     else:
@@ -158,7 +158,7 @@ def _is_number(text: str) -> bool:
 
 
 def describe_fitted(fitted: Fitted) -> dict[str, Any]:
-    """Say what post-hoc adjustment does, as :class:`evenhand.runs.content.Adjustment` reads it."""
+    """Say what post-hoc adjustment does, as :class:`evenhand.runs.schemas.Adjustment` reads it."""
     values = fitted.values.tolist()
     return {"kind": "post-hoc", "chosen": fitted.chosen, "tau": fitted.tau, "added_to_logits": values}
 
@@ -200,6 +200,5 @@ def _objective(run: Run) -> Objective:
     """Return the objective that a run's weights were trained with, from the counts they were trained on."""
     config, predictions = run.config, run.predictions
     counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
-    spec = training_objective(config.objective)
     selected = int(run.summary.selected.epoch)
-    return build_objective(spec, counts=counts.tolist(), epochs=config.epochs, until=selected)
+    return build_objective(config.objective.training, counts=counts.tolist(), epochs=config.epochs, until=selected)

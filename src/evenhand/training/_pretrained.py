@@ -16,9 +16,9 @@ from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file
 from evenhand.runs.config import Config
 from evenhand.training._backbones import find_backbone
-from evenhand.training._checkpoint import load_weights
-from evenhand.training.inference import selected_weights
-from evenhand.training.start import foreign_weights, require_network
+from evenhand.training.checkpoint import load_weights
+from evenhand.training.predict import selected_weights
+from evenhand.training.second_stage import foreign_weights, require_network
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evenhand.metrics.classification import Confusion
-from evenhand.runs.content import EpochRow
+from evenhand.runs.schemas import EpochRow
 
 Rule = Literal["best", "late", "last"]
 ERROR = "val_balanced_accuracy_error"

@@ -6,10 +6,10 @@ from typing import Any
 
 from evenhand.core.text import slug
 from evenhand.runs.config import Config
-from evenhand.runs.folder import Run
-from evenhand.training.defaults import make_run_config
+from evenhand.runs.run import Run
+from evenhand.training.loop import Callback
+from evenhand.training.recipe_choice import make_run_config
 from evenhand.training.run import begin_run, holding
-from evenhand.training.trainer import Callback
 
 
 def train(

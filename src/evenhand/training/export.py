@@ -24,9 +24,9 @@ from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.runs.comparison import is_comparison, read_recommended
-from evenhand.runs.content import Adjustment
-from evenhand.runs.folder import Run
-from evenhand.training.inference import TrainedModel, load
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Adjustment
+from evenhand.training.predict import TrainedModel, load
 
 MOST_DIFFERENT = 1e-3
 """Logits of torch and of ONNX may differ by this much."""

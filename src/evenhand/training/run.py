@@ -24,22 +24,21 @@ from evenhand.core.memory import keep_freed_memory
 from evenhand.core.processor import announces_amx, has_tiles
 from evenhand.core.seeds import stream
 from evenhand.data.table import Split
-from evenhand.metrics.failures import ended_at_worst
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.summary import summarise
 from evenhand.models.build import require_model
 from evenhand.runs.config import Config
-from evenhand.runs.content import Features, SplitIds, Thumbnails, precision_name
-from evenhand.runs.folder import Run
+from evenhand.runs.failures import ended_at_worst
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Features, SplitIds, Thumbnails, precision_name
+from evenhand.runs.summary import summarise
 from evenhand.training._adjusting import Adjusted, at_the_end, beside, describe_fitted, selected_with
 from evenhand.training._backbones import keep_backbone, weights_told
-from evenhand.training._checkpoint import load_weights
 from evenhand.training._selection import selection
 from evenhand.training._tensorboard import require_tensorboard
-from evenhand.training.objectives import require_validation
-from evenhand.training.setup import Prepared, prepare
-from evenhand.training.start import pin_start
-from evenhand.training.trainer import Callback, Trainer, bare
+from evenhand.training.checkpoint import load_weights
+from evenhand.training.loop import Callback, Trainer, bare
+from evenhand.training.prepare import Prepared, prepare
+from evenhand.training.second_stage import pin_start
 
 MOST_FEATURES = 10_000
 MOST_ERRORS, MOST_RIGHT, RIGHT_ONES, LARGEST_THUMBNAIL = 200, 200, 5, 96
@@ -142,7 +141,6 @@ def _as_begun(run: Run) -> Config:
 
 def _check(config: Config) -> None:
     """Refuse what no data can mend, before any are read."""
-    require_validation(config.objective, config.select)
     require_model(config.model.name)
     if config.compute.tensorboard:
         require_tensorboard()
@@ -246,7 +244,7 @@ def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.fl
         table.class_names,
         prepared.splits.counts,
         groups=None if table.groups is None else table.groups[rows],
-        fitted_counts=np.array(trainer.objective.known.counts),
+        fitted_counts=np.array(trainer.objective.stats.counts),
     )
     return predictions, features
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison import _writing as writing
-from evenhand.experiments.comparison._failed import failures_told, judge_sound
-from evenhand.experiments.comparison._judging import MARGIN, differences_on_images, image_errors
-from evenhand.experiments.comparison._reading import (
+from evenhand.experiments.comparison import _render as writing
+from evenhand.experiments.comparison._failed_runs import failures_told, judge_sound
+from evenhand.experiments.comparison._hypothesis_tests import MARGIN, differences_on_images, image_errors
+from evenhand.experiments.comparison._load import (
     TestFigures,
     TestSet,
     group_runs,
@@ -30,9 +30,9 @@ from evenhand.experiments.comparison._tables import (
 from evenhand.experiments.comparison._tuning import Pick, families_of, pick
 from evenhand.experiments.comparison.verdict import Difference, candidates, conclusion, verdict_sentences
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
-from evenhand.metrics.images import ImageError
-from evenhand.metrics.paired import LEVEL, balanced_resolution
 from evenhand.metrics.predictions import Predictions
+from evenhand.statistics.image_sampling import ImageError
+from evenhand.statistics.paired import LEVEL, balanced_resolution
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.text import some
-from evenhand.experiments.comparison._reading import TestFigures, TestSet
+from evenhand.experiments.comparison._load import TestFigures, TestSet
 from evenhand.experiments.comparison._tuning import Pick
-from evenhand.metrics.paired import ROUNDING
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.statistics.paired import ROUNDING
 
 SCORES = ("balanced_accuracy", "many", "medium", "few", "macro_f1", "ece", "accuracy")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from evenhand.experiments.comparison._comparison import Comparison
 from evenhand.experiments.comparison._tables import ObjectiveRow, validated_row
 from evenhand.experiments.comparison._tuning import Pick
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 
 def with_tried(comparison: Comparison, picks: Sequence[Pick], grouped: Mapping[str, Mapping[int, Run]]) -> Comparison:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
 
 
 @dataclass(frozen=True)

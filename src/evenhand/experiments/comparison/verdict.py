@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from evenhand.metrics.evidence import Evidence
-from evenhand.metrics.paired import LEVEL
+from evenhand.statistics.combined_interval import Evidence
+from evenhand.statistics.paired import LEVEL
 
 METRICS = {"balanced_accuracy": "balanced accuracy", "few": "few-shot classes"}
 """What is compared: balanced accuracy first, and few-shot classes where it shows a difference."""

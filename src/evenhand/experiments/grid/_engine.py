@@ -14,8 +14,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import is_locked
 from evenhand.experiments.grid.jobs import Failure, Job, with_firsts, write_failure
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
 
 POLL = 0.5
 """Seconds between two looks at runs that another process works on."""
@@ -42,7 +42,7 @@ class News:
 
 
 class Engine(Protocol):
-    """What runs jobs, several at once, each as :func:`~evenhand.experiments.grid._one_run.do_run` does."""
+    """What runs jobs, several at once, each as :func:`~evenhand.experiments.grid._worker.do_run` does."""
 
     @property
     def retries(self) -> int:

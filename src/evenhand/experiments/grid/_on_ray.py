@@ -15,7 +15,7 @@ from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
 from evenhand.core.locks import is_locked
 from evenhand.experiments.grid._engine import POLL, End, News, finish_jobs
-from evenhand.experiments.grid._one_run import do_run
+from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import PATIENCE
 from evenhand.experiments.grid.progress import GridCallback, read_rows

@@ -16,11 +16,11 @@ from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.naming import canonical_source, is_benchmark, run_folder
 from evenhand.models.build import require_model
+from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs.config import Config, validate
-from evenhand.runs.folder import Run
-from evenhand.training.objectives import canonical_objective, first_stage, stage_of
-from evenhand.training.sharing import shares_training
-from evenhand.training.start import with_stage
+from evenhand.runs.run import Run
+from evenhand.training.derived_run import shares_training
+from evenhand.training.second_stage import with_stage
 
 Entry = TypeVar("Entry")
 
@@ -140,7 +140,7 @@ def make_grid(
         _distinct("imbalance", [base.data.imbalance] if imbalances is None else imbalances, _canonical_imbalance),
         _distinct("network", [base.model.name] if models is None else models, require_model),
         _distinct("seed", seeds, lambda seed: seed),
-        _distinct("objective", objectives, canonical_objective),
+        _distinct("objective", objectives, ObjectiveSpec),
     )
     content = base.model_dump()
     jobs = []
@@ -161,8 +161,8 @@ def _job(root: Path, config: Config) -> Job:
     shared = shares_training(config)
     if shared is not None:
         return Job(config, run_folder(root, config), after=_job(root, shared))
-    if stage_of(config.objective) is not None:
-        first = _job(root, config.model_copy(update={"objective": first_stage(config.objective)}))
+    if config.objective.stage is not None:
+        first = _job(root, config.model_copy(update={"objective": config.objective.first_stage}))
         return job_after(first, with_stage(config))
     return Job(config, run_folder(root, config))
 

@@ -18,11 +18,11 @@ import torch
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid._engine import End, News, finish_jobs
-from evenhand.experiments.grid._one_run import do_run
+from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.runs.content import EpochRow
-from evenhand.training.trainer import Callback
+from evenhand.runs.schemas import EpochRow
+from evenhand.training.loop import Callback
 
 MOST_WORKERS = 8
 """Unless more are asked for: each holds the data in memory."""
@@ -56,7 +56,7 @@ def run_jobs(
         >>> from evenhand.experiments.grid.jobs import make_grid
         >>> from evenhand.experiments.grid.local import run_jobs
         >>> from evenhand.runs.config import make_config
-        >>> from evenhand.runs.folder import Run
+        >>> from evenhand.runs.run import Run
         >>> jobs = make_grid(tempfile.mkdtemp(), make_config(epochs=1), objectives=["ce", "cce"], seeds=[0])
         >>> run_jobs(jobs)
         []

@@ -15,10 +15,10 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
 from evenhand.core.text import slug
 from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs.config import Config
-from evenhand.runs.folder import Run
-from evenhand.runs.frozen import FROZEN
-from evenhand.training.objectives import canonical_objective
+from evenhand.runs.name_defaults import FROZEN
+from evenhand.runs.run import Run
 
 DIGITS = 10
 """Of the hash in a name."""
@@ -29,9 +29,9 @@ UNNAMED = ("data.root", "data.allow_outside")
 def run_name(config: Config) -> str:
     """Name a run: readable parts, and 10 hex digits of a hash of everything that changes what the run means.
 
-    Only what differs from :data:`~evenhand.runs.frozen.FROZEN` is hashed, so that neither a setting nor a default that
-    comes later renames a run. Where data lie and what computes does not enter, apart from the precision; weights that
-    a second stage starts from enter by their content.
+    Only what differs from :data:`~evenhand.runs.name_defaults.FROZEN` is hashed, so that neither a setting nor a
+    default that comes later renames a run. The location of the data and the hardware do not enter, apart from the
+    precision; weights that a second stage starts from enter by their content.
 
     Example:
         >>> from evenhand.experiments.grid.naming import run_name
@@ -52,7 +52,7 @@ def run_name(config: Config) -> str:
         source if is_benchmark(source) else Path(source).stem,
         config.data.imbalance,
         config.model.name,
-        canonical_objective(config.objective),
+        config.objective,
     ]
     return f"{slug(*(part for part in parts if part != 'none'))}_seed{config.seed}-{digest}"
 
@@ -116,7 +116,7 @@ def _sha256(path: Path, _changed: int, _size: int) -> str:
 def _one_spelling(key: str, value: Any) -> Any:
     """Return a value as it enters the hash, the same however it was given."""
     if key == "objective":
-        return canonical_objective(value)
+        return str(ObjectiveSpec(value))
     if key == "data.source":
         return canonical_source(value)
     if isinstance(value, (tuple, list)):

@@ -8,8 +8,8 @@ from statistics import fmean
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job, Status, status, with_firsts
-from evenhand.runs.content import EpochRow
-from evenhand.runs.folder import Run
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
 
 
 class GridCallback:

@@ -9,13 +9,13 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from evenhand.metrics.classification import expected_calibration_error
-from evenhand.metrics.intervals import wilson_interval
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.shots import shot_groups
-from evenhand.report._material import Material
+from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.report._report_data import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
 from evenhand.report.figures.tables import Runs, first_of
+from evenhand.statistics.intervals import wilson_interval
 
 BINS = 15
 
@@ -42,7 +42,7 @@ def reliability(runs: Runs) -> Figure:
         ['all 9 images', 'many-shot: 7', 'medium-shot: 1', 'few-shot: 1']
     """
     first = first_of(runs)
-    groups = shot_groups(first.train_counts)
+    groups = find_shot_groups(first.train_counts)
     parts: list[tuple[str, Sequence[int]]] = [("all", range(first.num_classes))]
     if groups.many or groups.few:
         parts += [(name, classes) for name in ("many", "medium", "few") if (classes := getattr(groups, name))]

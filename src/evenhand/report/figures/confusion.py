@@ -9,8 +9,8 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from evenhand.metrics.classification import Confusion, balanced_accuracy
-from evenhand.metrics.shots import shot_groups
-from evenhand.report._material import Material
+from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.report._report_data import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -130,7 +130,7 @@ def _draw_shares(axes: Axes, confusion: Confusion) -> AxesImage:
 
 def _mark_groups(axes: Axes, counts: NDArray[np.int64]) -> None:
     """Draw lines where the shot groups meet."""
-    groups = shot_groups(counts)
+    groups = find_shot_groups(counts)
     places = np.cumsum([len(groups.many), len(groups.medium), len(groups.few)])[:-1]
     for place in places[(places > 0) & (places < len(counts))]:
         axes.axhline(place - 0.5, color=QUIET, linewidth=0.6, linestyle="dashed")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS as ROAD_MARKING
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
-from evenhand.metrics.shots import shot_groups
-from evenhand.report._material import Material
+from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.report._report_data import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
 from evenhand.report.figures.style import (
     GROUP_COLOURS,
@@ -188,7 +188,7 @@ def paper_distributions() -> dict[str, dict[str, list[int]]]:
 
 def _on_page(material: Material, _: str) -> Shown:
     first = first_of(material.predictions())
-    groups = shot_groups(first.train_counts)
+    groups = find_shot_groups(first.train_counts)
     names = [groups.of(k) for k in range(first.num_classes)]
     figure = class_distribution(first.train_counts.tolist(), first.class_names, names)
     order = from_most_to_fewest(first.train_counts).tolist()

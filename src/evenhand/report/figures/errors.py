@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import Confusion, confusion_matrix
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.shots import shot_groups
+from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report.figures.style import INK, QUIET, new_figure, show_picture, wrap
 
 KINDS = {"few": "class has few training images", "similar": "visually similar class", "other": "neither"}
@@ -92,7 +92,7 @@ def sort_errors(predictions: Predictions) -> NDArray[np.str_]:
 
     - `similar`: its class and the predicted one look alike: each is among the three classes (at most half of the
       others) most like the other by :func:`class_similarity`, and each was taken for the other at least once.
-    - `few`: not that, and its class is few-shot (see :func:`evenhand.metrics.shots.shot_groups`).
+    - `few`: not that, and its class is few-shot (see :func:`evenhand.metrics.shot_groups.find_shot_groups`).
     - `other`: neither.
 
     Similar goes first: a class that is only rare loses images to larger classes, but they do not lose any to it.
@@ -103,7 +103,7 @@ def sort_errors(predictions: Predictions) -> NDArray[np.str_]:
     predicted, targets = predictions.predicted(), predictions.targets
     confusion = confusion_matrix(targets, predicted, predictions.num_classes)
     alike = _neighbours(confusion)[targets, predicted]
-    few = np.isin(targets, shot_groups(predictions.train_counts).few)
+    few = np.isin(targets, find_shot_groups(predictions.train_counts).few)
     kinds: NDArray[np.str_] = np.where(alike, "similar", np.where(few, "few", "other"))
     kinds[predicted == targets] = ""
     return kinds

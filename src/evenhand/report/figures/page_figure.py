@@ -7,7 +7,7 @@ from typing import Literal
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from evenhand.report._material import Material
+from evenhand.report._report_data import Material
 from evenhand.report.figures.style import MOST_NAMED
 
 # Up to so many the bars are worth an SVG.

@@ -9,11 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from evenhand.metrics.by_image import correct_by_image
 from evenhand.metrics.classification import class_recall
-from evenhand.metrics.intervals import class_recall_intervals, mean_recall_interval
+from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
-from evenhand.report._material import Material
+from evenhand.report._report_data import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown, by_class
 from evenhand.report.figures.style import (
     MOST_NAMED,
@@ -27,7 +26,8 @@ from evenhand.report.figures.style import (
     round_ticks,
     widest,
 )
-from evenhand.report.figures.tables import Runs, first_of, joint_confusion
+from evenhand.report.figures.tables import Runs, first_of, joint_confusion, recall_intervals
+from evenhand.statistics.intervals import mean_recall_interval
 
 # Very many classes are pooled into so many groups of similar counts.
 POOLS = 8
@@ -69,7 +69,7 @@ def _rows_of_recall(runs: Runs, first: Predictions) -> Figure:
     for position, seeds in enumerate(runs.values()):
         support = np.array([(first.targets == k).sum() for k in order])
         recall = class_recall(joint_confusion(seeds))[order]
-        low, high = (ends[order] for ends in class_recall_intervals(seeds))
+        low, high = (ends[order] for ends in recall_intervals(seeds))
         there = support > 0  # a class without a test image has a row, empty
         rows = np.arange(len(order)) + _dodge(position, len(runs)) * 0.7
         style = marker_style(position)
@@ -112,13 +112,13 @@ def _pooled_intervals(
     seeds: Sequence[Predictions], pools: Sequence[NDArray[np.intp]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the intervals of the recall of pooled classes, NaN where there is none."""
-    judged = correct_by_image(seeds)
+    results = correct_per_image(seeds)
     found: list[tuple[float, float]] = []
     for pool in pools:
-        own = np.isin(judged.targets, pool)
+        own = np.isin(results.targets, pool)
         together = np.zeros(int(own.sum()), np.int64)
         ends = mean_recall_interval(
-            judged.right[own], together, groups=None if judged.groups is None else judged.groups[own]
+            results.correct[own], together, groups=None if results.groups is None else results.groups[own]
         )
         found.append((np.nan, np.nan) if ends is None else ends)
     low, high = np.array(found).T

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from evenhand.core.errors import EvenhandError
-from evenhand.metrics.by_image import correct_by_image
 from evenhand.metrics.classification import class_recall
-from evenhand.metrics.images import paired_image_error
+from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.shots import ShotGroups, shot_groups
-from evenhand.report._material import Material
+from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
+from evenhand.report._report_data import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
 from evenhand.report.figures.style import (
@@ -30,6 +29,7 @@ from evenhand.report.figures.style import (
     widest,
 )
 from evenhand.report.figures.tables import first_of, joint_confusion
+from evenhand.statistics.image_sampling import paired_image_error
 
 # Among very many classes, so many at each end of the differences are named.
 EXTREMES = 10
@@ -108,7 +108,7 @@ def _draw_all(axes: Axes, difference: NDArray[np.float64], counts: NDArray[np.in
     ordered = np.nan_to_num(difference[order])
     colours = [GAIN if value >= 0 else LOSS for value in ordered]
     axes.bar(np.arange(len(order)), ordered, width=1.0, color=colours, alpha=0.55)
-    groups: ShotGroups = shot_groups(counts)
+    groups: ShotGroups = find_shot_groups(counts)
     start = 0
     for classes in (groups.many, groups.medium, groups.few):
         own = difference[list(classes)]
@@ -135,12 +135,12 @@ def _paired_interval(
     Bonett and Price (2012) add one image to either kind of disagreement. With several seeds an image is gained or lost
     by a part; the variance is then a little overstated.
     """
-    judged, other = correct_by_image(ours), correct_by_image(baseline)
-    if not np.array_equal(judged.ids, other.ids):
+    results, other = correct_per_image(ours), correct_per_image(baseline)
+    if not np.array_equal(results.ids, other.ids):
         raise EvenhandError("The two objectives were not tested on the same images, so they cannot be paired.")
-    mine, theirs, targets, num_classes = judged.right, other.right, judged.targets, ours[0].num_classes
-    if judged.groups is not None:
-        return _by_group(mine, theirs, targets, judged.groups, num_classes)
+    mine, theirs, targets, num_classes = results.correct, other.correct, results.targets, ours[0].num_classes
+    if results.groups is not None:
+        return _by_group(mine, theirs, targets, results.groups, num_classes)
     images = np.bincount(targets, minlength=num_classes)
     gained, lost = (
         (np.bincount(targets, np.maximum(sign * (mine - theirs), 0), minlength=num_classes) + 1) / (images + 2)

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 from evenhand.metrics.classification import Confusion, confusion_matrix
+from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
+from evenhand.statistics.intervals import class_recall_intervals
 
 Runs = Mapping[str, Sequence[Predictions]]
 """The predictions of each objective, one for each seed."""
@@ -33,3 +36,9 @@ def joint_confusion(seeds: Sequence[Predictions]) -> Confusion:
         [confusion_matrix(each.targets, each.predicted(), each.num_classes) for each in seeds], axis=0
     )
     return total
+
+
+def recall_intervals(seeds: Sequence[Predictions]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return 95% intervals of the recall of each class, (K,) each; an image counts once, however many seeds test it."""
+    results = correct_per_image(seeds)
+    return class_recall_intervals(results.correct, results.targets, seeds[0].num_classes, groups=results.groups)

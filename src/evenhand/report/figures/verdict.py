@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison.verdict import Difference, outcome_words
-from evenhand.report._material import DifferenceRow, Material
+from evenhand.report._report_data import DifferenceRow, Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,

@@ -1,0 +1,5 @@
+from ._comparison import Comparison as Comparison
+from ._comparison import compare_runs as compare_runs
+from ._comparison import write_comparison as write_comparison
+from ._hypothesis_tests import judge_differences as judge_differences
+from .verdict import Difference as Difference

@@ -1,0 +1,47 @@
+"""Differences drawn in text."""
+
+from collections.abc import Sequence
+
+from evenhand.experiments.comparison.verdict import Difference
+
+
+def picture(differences: Sequence[Difference], width: int = 72) -> list[str]:
+    r"""Draw the primary differences with their intervals, the zero line and the margin, in text.
+
+    Example:
+        >>> from evenhand.experiments.comparison import judge_differences
+        >>> from evenhand.experiments.comparison._ascii_plot import picture
+        >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
+        >>> print("\n".join(picture(judge_differences({"balanced_accuracy": values}, "ce"), 60)))
+        cce  :              |             :     [--------o---------]
+        cot  :        [-----+--------o----:---------]
+             -1             0            +1
+    """
+    shown = [each for each in differences if each.metric == differences[0].metric]
+    ends = [
+        end for each in shown for end in (each.mean, each.low, each.high, -each.margin, each.margin) if end is not None
+    ]
+    names = max(len(each.objective) for each in shown)
+    columns = max(20, width - names - 2)
+    low, high = min(ends), max(ends)
+
+    def place(value: float) -> int:
+        return round((value - low) / (high - low) * (columns - 1))
+
+    lines = []
+    for each in shown:
+        row = [" "] * columns
+        for line, sign in ((-each.margin, ":"), (each.margin, ":"), (0.0, "|")):
+            row[place(line)] = sign
+        if each.low is not None and each.high is not None:
+            for column in range(place(each.low), place(each.high) + 1):
+                row[column] = "-" if row[column] == " " else "+" if row[column] == "|" else row[column]
+            row[place(each.low)], row[place(each.high)] = "[", "]"
+        row[place(each.mean)] = "o"
+        lines.append(f"{each.objective:<{names}}  {''.join(row).rstrip()}")
+    scale = [" "] * columns
+    for line in (-shown[0].margin, 0.0, shown[0].margin):
+        text = f"{100 * line:+g}" if line else "0"
+        start = min(max(0, place(line) - len(text) // 2), columns - len(text))
+        scale[start : start + len(text)] = text
+    return [*lines, f"{'':<{names}}  {''.join(scale).rstrip()}"]

@@ -1,0 +1,9 @@
+from ._on_ray import run_on_ray as run_on_ray
+from .jobs import Failure as Failure
+from .jobs import Job as Job
+from .jobs import Status as Status
+from .jobs import make_grid as make_grid
+from .jobs import status as status
+from .local import default_workers as default_workers
+from .local import run_jobs as run_jobs
+from .progress import GridProgress as GridProgress

@@ -1,0 +1,102 @@
+"""One run of a grid: begun or continued by one process at a time, its failure written down."""
+
+import contextlib
+import hashlib
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.locks import Busy, Lock, claimed, take_lock
+from evenhand.experiments.grid._engine import End
+from evenhand.experiments.grid.jobs import Failure, Job, write_failure
+from evenhand.experiments.grid.naming import run_name
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import EpochRow
+from evenhand.training.derived_run import derive_run, shares_training
+from evenhand.training.loop import Callback
+from evenhand.training.run import begin_run, continue_run
+
+
+def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> End:
+    """Begin or continue a run in this process, unless another process is at it; a failure is written down."""
+    if Run(job.folder).finished:
+        return End("done")
+    try:
+        with claimed(job.folder):
+            return _do_claimed(job, command, callback or Callback())
+    except Busy:
+        return End("busy")
+    except EvenhandError as error:
+        return End("failed", str(error))
+
+
+def _do_claimed(job: Job, command: str, callback: Callback) -> End:
+    if Run(job.folder).finished:
+        return End("done")
+    try:
+        job.failure.unlink(missing_ok=True)
+        with _data_lock(job) as data:
+            _begin_or_continue(job, command, _Begun(callback, data))
+        return End("done")
+    except EvenhandError as error:
+        reason, trace = str(error), ""
+    except Exception as error:  # whatever it was, the other runs go on
+        said = " ".join(str(error).split())[:500] or "no more is known"
+        reason, trace = f"{type(error).__name__}: {said}", traceback.format_exc()
+    with contextlib.suppress(EvenhandError):  # on a full disk the reason is told all the same
+        write_failure(Failure(job, reason), trace)
+    return End("failed", reason)
+
+
+def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
+    run = Run(job.folder)
+    if job.after is not None and shares_training(job.config) is not None:
+        derive_run(job.after.folder, job.config, job.folder, command=command)
+        return
+    if not run.begun:
+        for left_over in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
+            left_over.unlink(missing_ok=True)
+        begin_run(job.config, job.folder, command=command, callback=callback)
+        return
+    if run_name(run.config) != run_name(job.config):
+        raise EvenhandError(
+            f"The config in {run.path} was changed after the run began; remove that folder to start anew."
+        )
+    wanted = job.config.model_copy(update={"start": run.config.start})  # which says what the weights were
+    if run.config != wanted:
+        run.write_config(wanted, command)  # the data lie elsewhere now, or other devices compute
+    continue_run(job.folder, callback=callback)
+
+
+@contextlib.contextmanager
+def _data_lock(job: Job) -> Iterator[Lock]:
+    """Wait until no other run of this grid is loading the same data, so that they are fetched and decoded once."""
+    data = job.config.data
+    digest = hashlib.sha256(repr((data.source, data.root, data.image_size)).encode()).hexdigest()[:10]
+    lock = take_lock(job.log.parent / f"data-{digest}.lock", wait=True)
+    assert lock is not None
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+class _Begun(Callback):
+    """Passes on what it is told, and lets others load the data once the first step is taken."""
+
+    def __init__(self, callback: Callback, data: Lock) -> None:
+        self.callback, self.data = callback, data
+
+    def prepared(self, resolved: dict[str, Any]) -> None:
+        self.callback.prepared(resolved)
+
+    def begin(self, told: list[dict[str, Any]]) -> None:
+        self.callback.begin(told)
+
+    def step(self, epoch: int, done: int, total: int) -> None:
+        self.data.release()
+        self.callback.step(epoch, done, total)
+
+    def epoch(self, row: EpochRow) -> None:
+        self.callback.epoch(row)

@@ -1,0 +1,16 @@
+from .classification import accuracy as accuracy
+from .classification import balanced_accuracy as balanced_accuracy
+from .classification import class_f1 as class_f1
+from .classification import class_precision as class_precision
+from .classification import class_recall as class_recall
+from .classification import confusion_matrix as confusion_matrix
+from .classification import expected_calibration_error as expected_calibration_error
+from .classification import geometric_mean as geometric_mean
+from .classification import macro_f1 as macro_f1
+from .classification import mean_recall as mean_recall
+from .classification import negative_log_likelihood as negative_log_likelihood
+from .classification import worst_class as worst_class
+from .predictions import Predictions as Predictions
+from .predictions import load_predictions as load_predictions
+from .shot_groups import ShotGroups as ShotGroups
+from .shot_groups import find_shot_groups as find_shot_groups

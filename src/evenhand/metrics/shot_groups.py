@@ -1,0 +1,56 @@
+"""Many-shot, medium-shot and few-shot classes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# More than the first is many-shot, fewer than the second few-shot, as is usual in the long-tail literature.
+MANY, FEW = 100, 20
+
+
+@dataclass(frozen=True)
+class ShotGroups:
+    """The classes by how many training images they have."""
+
+    many: tuple[int, ...]
+    medium: tuple[int, ...]
+    few: tuple[int, ...]
+    rule: str
+    """How they were told apart, in words."""
+
+    def of(self, k: int) -> str:
+        """Return the name of the group of class k."""
+        return "many" if k in self.many else "few" if k in self.few else "medium"
+
+
+def find_shot_groups(counts: NDArray[np.int64]) -> ShotGroups:
+    """Sort the classes into many-shot (> 100 training images), medium-shot (20-100) and few-shot (< 20).
+
+    Where that leaves one of the three empty, the classes are cut into thirds by count instead, equal counts staying
+    together; where all counts are equal, every class is medium.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.shot_groups import find_shot_groups
+        >>> find_shot_groups(np.array([500, 90, 12]))
+        ShotGroups(many=(0,), medium=(1,), few=(2,), rule='more than 100, 20 to 100, fewer than 20 training images')
+        >>> find_shot_groups(np.array([5000, 1500, 500])).rule
+        'thirds of the classes by training images'
+    """
+    many, few = counts > MANY, counts < FEW
+    rule = f"more than {MANY}, {FEW} to {MANY}, fewer than {FEW} training images"
+    if not (many.any() and few.any() and (~many & ~few).any()):
+        third = max(len(counts) // 3, 1)
+        lower, upper = np.sort(counts)[[third - 1, -third]]
+        rule = "thirds of the classes by training images"
+        if lower == upper == counts.max():
+            many, few = counts == lower, counts < lower
+        else:
+            few = counts <= lower
+            many = (counts >= upper) & ~few
+        if counts.min() == counts.max():
+            rule = "all classes have the same number of training images"
+            many = few = np.zeros(len(counts), bool)
+    many_shot, medium_shot, few_shot = (tuple(map(int, np.flatnonzero(group))) for group in (many, ~many & ~few, few))
+    return ShotGroups(many_shot, medium_shot, few_shot, rule)

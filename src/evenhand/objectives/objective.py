@@ -1,0 +1,238 @@
+"""An objective as the trainer uses it: its parts put together for the data of one run."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim import Optimizer
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.seeds import stream
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shot_groups import ShotGroups
+from evenhand.objectives.images import one_hot
+from evenhand.objectives.losses import ComplementCrossEntropy
+from evenhand.objectives.part import (
+    Adjustment,
+    HeadPart,
+    ImagesPart,
+    LogitsPart,
+    LossPart,
+    Part,
+    SamplingPart,
+    Shares,
+    TargetsPart,
+    TrainingStats,
+    WeightsPart,
+)
+from evenhand.objectives.posthoc import Fitted, PostHoc
+from evenhand.objectives.spec import ObjectiveSpec
+from evenhand.objectives.stages import StagePart
+from evenhand.objectives.steps import Backward, Forward, SingleStep, StepPart
+
+_Kind = TypeVar("_Kind", bound=Part)
+
+MANY_CLASSES = 10_000
+"""With so many, a batch of logits and its gradients take more room than the networks here; the loss does without."""
+
+
+class Objective:
+    """One loss and any number of parts; :func:`evenhand.objectives.build_objective` makes one.
+
+    Args:
+        parts: in their order. Beside a second stage, those that make up for the class counts rest: they were for the
+            first one.
+        stats: what is stats before training.
+        device: where batches are.
+    """
+
+    def __init__(self, parts: tuple[Part, ...], stats: TrainingStats, device: torch.device | str = "cpu") -> None:
+        self.spec = ObjectiveSpec.of(parts)
+        """In its canonical spelling."""
+        staged = any(part.kind == "stage" for part in parts)
+        parts = tuple(part for part in parts if not (staged and part.corrects_prior) or part.kind == "stage")
+        self.parts = parts
+        self.stats = stats
+        self.device = torch.device(device)
+        for part in parts:
+            part.check_stats(stats)
+        self._loss = next(part for part in parts if isinstance(part, LossPart)).build(stats)
+        logits = self._find(LogitsPart)
+        adjustment = logits.adjust(stats) if logits else Adjustment()
+        self.offset, self.margin = (None if each is None else self._here(each) for each in adjustment)
+        self._step = self._find(StepPart) or SingleStep()
+        self._weights, self._sampling = self._find(WeightsPart), self._find(SamplingPart)
+        self._images, self._targets = self._find(ImagesPart), self._find(TargetsPart)
+        self._weight_of_epoch: tuple[int, Tensor | None] = (-1, None)
+
+    @property
+    def head(self) -> str:
+        """The last layer it needs, as `evenhand.models.heads` reads it."""
+        head, logits, stage = self._find(HeadPart), self._find(LogitsPart), self._find(StagePart)
+        return (stage and stage.layer) or (head and head.head()) or (logits and logits.head()) or "linear"
+
+    @property
+    def defers_logits(self) -> bool:
+        """Whether its loss can do without the logits, and there are so many classes that this pays."""
+        loss, soft = self._find(ComplementCrossEntropy), self._images or self._targets
+        plain = loss is not None and (loss.spare, loss.rivals, loss.on) == (0, "all", "raw") and self.head == "linear"
+        return plain and soft is None and isinstance(self._step, SingleStep) and self.stats.num_classes >= MANY_CLASSES
+
+    @property
+    def num_optimizers(self) -> int:
+        """How many optimizers it steps, all on one schedule."""
+        return self._step.num_optimizers
+
+    @property
+    def many_devices(self) -> bool:
+        """Whether gradients can be averaged over devices in the usual way."""
+        return self._step.many_devices
+
+    def require_features(self) -> None:
+        """Refuse what needs pixels, where a last layer is trained on features."""
+        if self._images is not None and not self._images.takes_features:
+            raise EvenhandError(
+                f"{self._images.name} changes pixels, but with --train head there are only features; use mixup, or "
+                "--train all."
+            )
+
+    def order(self, labels: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64] | None:
+        """Return which rows an epoch shows, as positions in the labels of all rows; None: each once, shuffled.
+
+        It depends on seed and epoch only, so every process can work it out for itself.
+        """
+        if self._sampling is None:
+            return None
+        return self._sampling.order(labels, self.stats, epoch, stream(seed, "sampling", epoch))
+
+    def transform(self, images: Tensor, labels: Tensor, seed: int, *where: int) -> tuple[Tensor, Tensor]:
+        """Change the images of a batch and their targets.
+
+        Args:
+            images: (N, C, S, S).
+            labels: (N,).
+            seed: of the run.
+            where: epoch, step and process: each has random numbers of its own.
+
+        Returns:
+            Images, and targets: the labels as they came, or probabilities (N, K).
+        """
+        target = labels
+        if self._images is not None:
+            random = stream(seed, self._images.name, *where)
+            images, target = self._images.transform(images, target, self.stats, random)
+        if self._targets is not None:
+            target = self._targets.soften(one_hot(target, self.stats.num_classes), self.stats)
+        return images, target
+
+    def loss(self, logits: Tensor, target: Tensor, epoch: int = 0) -> Tensor:
+        """Return the loss of logits (N, K) and targets, (N,) or (N, K), in an epoch, counted from 0."""
+        return self._loss(logits, target, weight=self._weight(epoch), offset=self.offset, margin=self.margin)
+
+    def step(
+        self,
+        forward: Forward,
+        images: Tensor,
+        target: Tensor,
+        optimizers: Sequence[Optimizer],
+        backward: Backward,
+        *,
+        epoch: int = 0,
+    ) -> Tensor:
+        """Update the weights from one batch, and return its loss, detached."""
+        return self._step.step(
+            lambda logits, target: self.loss(logits, target, epoch), forward, images, target, optimizers, backward
+        )
+
+    def prior(self) -> Shares | None:
+        """Return the class shares for which the network's probabilities are right, (K,); None: there are none.
+
+        Cross entropy gives those of the training images; each part says what it makes of them.
+        """
+        shares: Shares | None = self.stats.shares
+        for part in self.parts:
+            shares = None if shares is None else part.prior(shares, self.stats)
+        return shares
+
+    def fit_after(self, validation: Predictions | None) -> Fitted | None:
+        """Return what is to be added to the logits of the trained network; None: nothing.
+
+        Args:
+            validation: what it says about the validation images, if there are any.
+        """
+        after = self._find(PostHoc)
+        return None if after is None else after.fit(self.stats, validation)
+
+    def describe(self, groups: ShotGroups) -> list[dict[str, Any]]:
+        """Say of each part what it does, for a summary: in words, and as a mean over the classes of each group."""
+        lines = []
+        for part in self.parts:
+            told = part.describe(self.stats)
+            if told is None:
+                continue
+            line: dict[str, Any] = {"part": part.spec(), "what": told.what}
+            if told.values is not None:
+                named = {name: list(getattr(groups, name)) for name in ("many", "medium", "few")}
+                line |= {name: float(told.values[classes].mean()) for name, classes in named.items() if classes}
+            lines.append(line)
+        return lines
+
+    def notes(self, selected: int) -> list[str]:
+        """Say which parts had not set in yet in the epoch whose weights are taken, counted from 1."""
+        return [
+            f"{part.name} sets in at epoch {part.first_epoch(self.stats)}, after epoch {selected}, which was taken by "
+            "validation: the result is that of an objective without it; --select last takes the last epoch."
+            for part in self.parts
+            if part.first_epoch(self.stats) > selected
+        ]
+
+    def _weight(self, epoch: int) -> Tensor | None:
+        if self._weights is None:
+            return None
+        if self._weight_of_epoch[0] != epoch:
+            weights = self._weights.weights(self.stats, epoch)
+            self._weight_of_epoch = (epoch, None if weights is None else self._here(weights))
+        return self._weight_of_epoch[1]
+
+    def _here(self, values: Tensor) -> Tensor:
+        return values.to(self.device, torch.float32)
+
+    def _find(self, kind: type[_Kind]) -> _Kind | None:
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+
+def build_objective(
+    spec: str,
+    *,
+    counts: Sequence[int],
+    epochs: int = 1,
+    device: torch.device | str = "cpu",
+    until: int | None = None,
+) -> Objective:
+    """Build an objective from what is known before training.
+
+    Args:
+        spec: one loss and any number of parts joined by `+`; :func:`list_objectives` names them.
+        counts: of each class, the images really trained on.
+        epochs: of the training.
+        device: where batches are.
+        until: leave out parts that set in after this epoch, counted from 1: weights of that epoch do not know them.
+
+    Raises:
+        EvenhandError: there is no such objective, or it does not go with these data; in one sentence.
+
+    Example:
+        >>> from evenhand.objectives import build_objective
+        >>> build_objective("cot", counts=[90, 10]).num_optimizers
+        2
+        >>> build_objective("balanced-softmax+cce", counts=[90, 10]).offset
+        tensor([-0.1054, -2.3026])
+    """
+    stats = TrainingStats(tuple(int(count) for count in counts), epochs)
+    parts = ObjectiveSpec(spec).parts
+    if until is not None:
+        parts = tuple(part for part in parts if part.first_epoch(stats) <= until)
+    return Objective(parts, stats, device)

@@ -1,0 +1,64 @@
+"""The value of each setting that a run's name leaves out, and that a config which lacks the setting means."""
+
+from collections.abc import Mapping
+from typing import Any
+
+FROZEN: dict[str, Any] = {
+    "data.source": "digits",
+    "data.imbalance": "none",
+    "data.class_order": "identity",
+    "data.fraction": 1.0,
+    "data.image_size": None,
+    "data.test_fraction": 0.2,
+    "data.val_fraction": 0.1,
+    "data.split_seed": 0,
+    "data.rotate": False,
+    "data.drop_small": False,
+    "data.skip_bad": False,
+    "model.name": "resnet8",
+    "model.stem": "auto",
+    "model.pretrained": False,
+    "objective": "cce",
+    "epochs": 30,
+    "batch_size": 64,
+    "select": "best",
+    "optimizer.lr": 0.1,
+    "optimizer.momentum": 0.9,
+    "optimizer.weight_decay": 5e-4,
+    "optimizer.nesterov": False,
+    "optimizer.layer_decay": 1.0,
+    "schedule.kind": "step",
+    "schedule.milestones": [],
+    "schedule.factor": 0.5,
+    "schedule.warmup_epochs": 5,
+    "augmentation.padding": None,
+    "augmentation.flip": None,
+    "start.weights": None,
+    "start.sha256": None,
+    "start.load": "all",
+    "start.train": "all",
+    "compute.precision": "auto",
+    "seed": 0,
+    "track_test": False,
+}
+"""Never change an entry, or finished runs would be done again: a new default is a matter of `config.py` alone.
+
+A new setting gets an entry with the value under which runs are what they were before it came, whatever its default.
+"""
+
+
+def with_frozen(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a run's config with what it does not say filled in: it was written before that setting.
+
+    Example:
+        >>> from evenhand.runs.name_defaults import with_frozen
+        >>> with_frozen({"data": {"source": "cifar10"}})["data"]["source"], with_frozen({})["data"]["source"]
+        ('cifar10', 'digits')
+    """
+    filled: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    for name, value in FROZEN.items():
+        section, _, key = name.rpartition(".")
+        into = filled.setdefault(section, {}) if section else filled
+        if isinstance(into, dict):  # else it is wrong, which is told where it is checked
+            into.setdefault(key, value)
+    return filled

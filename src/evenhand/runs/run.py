@@ -1,0 +1,463 @@
+"""A run is a folder, as a type: the one reader and the one writer of each of its files."""
+
+import csv
+import io
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from evenhand.core.arrays import read_arrays, write_arrays
+from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import read_bytes, read_json_bytes, write_csv, write_json
+from evenhand.metrics.predictions import Predictions, load_predictions
+from evenhand.runs import filenames as names
+from evenhand.runs.checksums import check, replacing_checked
+from evenhand.runs.config import RESOLVED, Config, load_config, save_config
+from evenhand.runs.schemas import (
+    Adjustment,
+    Environment,
+    EpochRow,
+    Features,
+    SplitIds,
+    Summary,
+    Thumbnails,
+    check_history,
+    check_ids,
+)
+
+LARGEST = {
+    names.SPLITS: 2**26,
+    names.SUMMARY: 2**25,
+    names.HISTORY: 2**24,
+    names.ENVIRONMENT: 2**16,
+    names.ADJUSTMENT: 2**25,
+}
+"""Bytes: ImageNet's ids take 52 million, the summary of 1,000 classes about 10 million."""
+
+Status = Literal["missing", "begun", "trained", "finished"]
+"""No run yet; it has a config; its last epoch is done; it was judged, which is the last thing a run does."""
+_FILES = {"splits": names.SPLITS, "predictions": names.PREDICTIONS, "summary": names.SUMMARY}
+_Arrays = TypeVar("_Arrays", Features, Thumbnails)
+_Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a run.
+
+    What stands in it is read when it is first asked for, checked, and kept; a writer replaces what was kept. Each
+    property names the file that it could not read, and why, in the one sentence of an `EvenhandError`. A run can be
+    given wherever a path can.
+
+    Args:
+        path: the folder; it need not exist yet.
+        follow_links: whether files that are links are read.
+
+    Example:
+        >>> import tempfile
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.runs.run import Run
+        >>> run = Run(tempfile.mkdtemp())
+        >>> run.status
+        'missing'
+        >>> run.write_config(make_config(epochs=3), command="evenhand train digits --epochs 3")
+        >>> run.status, run.config.epochs, run.command
+        ('begun', 3, 'evenhand train digits --epochs 3')
+    """
+
+    path: Path
+    follow_links: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    # How far it is: always as the folder is now
+
+    @property
+    def status(self) -> Status:
+        """How far the run has come."""
+        if self.has(names.SUMMARY):
+            return "finished"
+        if self.has(names.LAST_WEIGHTS):
+            return "trained"
+        return "begun" if self.has(names.CONFIG) else "missing"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was judged."""
+        return self.status == "finished"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run at all."""
+        return self.has(names.CONFIG)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether an epoch was finished."""
+        return self.state.is_file()
+
+    @property
+    def resume_command(self) -> str:
+        """What continues it."""
+        return shlex.join(["evenhand", "train", "--resume", str(self.path)])
+
+    @property
+    def changed(self) -> int:
+        """When its config was written, in nanoseconds."""
+        try:
+            return (self.path / names.CONFIG).stat().st_mtime_ns
+        except OSError as error:
+            raise EvenhandError(f"{self.path} is no run: {reason(error)}.") from error
+
+    def has(self, name: str) -> bool:
+        """Return whether a file is there."""
+        path = self.path / name
+        try:
+            return path.is_file() and (self.follow_links or not path.is_symlink())
+        except OSError:
+            return False
+
+    def require(self) -> None:
+        """Refuse what is no run."""
+        if self.begun:
+            return
+        found = "there is no such folder"
+        if self.path.is_dir():
+            found = f"it has no {names.CONFIG}"
+        elif self.path.is_file():
+            found = "it is a file; give the folder of a run"
+        raise EvenhandError(f"{self.path} is no run: {found}.")
+
+    # What it was asked for
+
+    @cached_property
+    def config(self) -> Config:
+        """Everything that is needed to repeat it."""
+        self.require()
+        return load_config(self.path / names.CONFIG)
+
+    @cached_property
+    def config_text(self) -> str:
+        """Its config as it stands in the file."""
+        return self._text(names.CONFIG, 2**16)
+
+    @property
+    def command(self) -> str:
+        """What was typed to make it, or what repeats it."""
+        first = self.config_text.partition("\n")[0]
+        if first.startswith("#") and not first.startswith(RESOLVED):
+            return first.removeprefix("#").strip()
+        return shlex.join(["evenhand", "train", "--config", str(self.path / names.CONFIG)])
+
+    def write_config(self, config: Config, command: str = "", resolved: Mapping[str, Any] | None = None) -> None:
+        """Write its config, on top the command that made it and what was decided where the config leaves it open."""
+        save_config(config, self.path / names.CONFIG, command, resolved)
+        self._forget("config", "config_text")
+
+    @cached_property
+    def environment(self) -> Environment:
+        """On what it was made; empty where nothing was written down."""
+        return self._typed(Environment, names.ENVIRONMENT) if self.has(names.ENVIRONMENT) else Environment()
+
+    def write_environment(self, content: Mapping[str, Any]) -> None:
+        """Write down on what it is made."""
+        self._write_json(names.ENVIRONMENT, content)
+        self._forget("environment")
+
+    @cached_property
+    def splits(self) -> SplitIds:
+        """The images it was trained, validated and tested on."""
+        return self._typed(SplitIds, names.SPLITS)
+
+    def write_splits(self, splits: SplitIds) -> None:
+        """Write down on which images it is trained, validated and tested."""
+        self._write_json(names.SPLITS, splits.model_dump(), indent=0)
+        self._forget("splits")
+
+    # How it went
+
+    @cached_property
+    def history(self) -> list[EpochRow]:
+        """One row per epoch; none before the first is done."""
+        if not self.has(names.HISTORY):
+            return []
+        path = self.path / names.HISTORY
+        text = self._text(names.HISTORY, LARGEST[names.HISTORY])
+        try:
+            rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text))]
+            check_history(rows)
+        except (ValueError, TypeError, csv.Error, EvenhandError, MemoryError) as error:
+            raise EvenhandError(f"Cannot read the history in {path}: {reason(error)}.") from error
+        config = self._other(lambda: self.config)
+        if config is not None and len(rows) > config.epochs:
+            seen = f"it has {len(rows)} epochs, but the config asks for {config.epochs}"
+            raise EvenhandError(f"Cannot use the history in {path}: {seen}.")
+        return rows
+
+    def write_history(self, rows: Sequence[EpochRow]) -> None:
+        """Write all epochs anew, with every digit: the columns that all of them have."""
+        shared = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
+        write_csv(self.path / names.HISTORY, [{name: row[name] for name in shared} for row in rows])
+        self._forget("history")
+
+    # What it learnt
+
+    @property
+    def best_weights(self) -> Path:
+        """The file of the weights of the best epoch so far; `training.checkpoint` reads and writes it."""
+        return self.path / names.BEST_WEIGHTS
+
+    @property
+    def last_weights(self) -> Path:
+        """The file of the weights of the last epoch."""
+        return self.path / names.LAST_WEIGHTS
+
+    @property
+    def state(self) -> Path:
+        """The file of the state between two epochs."""
+        return self.path / names.STATE
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder for TensorBoard."""
+        return self.path / names.TENSORBOARD
+
+    @property
+    def selected_weights(self) -> Path:
+        """The file of the weights that its config selects, there or not."""
+        return self.last_weights if self.config.select == "last" else self.best_weights
+
+    @property
+    def weights(self) -> Path:
+        """The file of the selected weights of a run whose last epoch is done."""
+        selected = self.selected_weights
+        if not self.has(names.LAST_WEIGHTS):
+            begun = self.has(names.BEST_WEIGHTS)
+            instead = f"; predict and export take {self.best_weights}, the best epoch so far, too" if begun else ""
+            raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}{instead}.")
+        return selected
+
+    # How it was judged
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """What the selected weights say about the test images."""
+        return self._read_predictions(names.PREDICTIONS, "test")
+
+    def write_predictions(self, predictions: Predictions) -> Path:
+        """Keep what the selected weights say about the test images; return the file."""
+        self._write_predictions(names.PREDICTIONS, predictions)
+        self._forget("predictions", "summary", "features", "thumbnails")
+        return self.path / names.PREDICTIONS
+
+    @cached_property
+    def validation_predictions(self) -> Predictions | None:
+        """What the selected weights say about the validation images; None where there are none."""
+        return self._read_predictions(names.VALIDATION, "val") if self.has(names.VALIDATION) else None
+
+    def write_validation_predictions(self, predictions: Predictions) -> None:
+        """Keep what the selected weights say about the validation images."""
+        self._write_predictions(names.VALIDATION, predictions)
+        self._forget("validation_predictions")
+
+    @cached_property
+    def features(self) -> Features:
+        """The layer before the classifier, of some test images."""
+        return self._read_arrays(Features, names.FEATURES)
+
+    def write_features(self, features: Features) -> None:
+        """Keep the layer before the classifier, of some test images."""
+        self._write_arrays(names.FEATURES, features)
+        self._forget("features")
+
+    @cached_property
+    def thumbnails(self) -> Thumbnails:
+        """Small pictures of some test images."""
+        return self._read_arrays(Thumbnails, names.THUMBNAILS)
+
+    def write_thumbnails(self, thumbnails: Thumbnails) -> None:
+        """Keep small pictures of some test images."""
+        self._write_arrays(names.THUMBNAILS, thumbnails)
+        self._forget("thumbnails")
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Its judgement, which has been compared with its predictions if they can be read."""
+        if not self.has(names.SUMMARY):
+            self.require()
+            raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}.")
+        summary = self._typed(Summary, names.SUMMARY)
+        # Not kept for this alone: a list of many runs needs their summaries only.
+        kept = self.__dict__.get("predictions")
+        predictions = kept or self._other(lambda: self._read_predictions(names.PREDICTIONS, "test"))
+        if predictions is not None:
+            with self._naming(names.SUMMARY):
+                summary.check(predictions)
+        return summary
+
+    def write_summary(self, content: Mapping[str, Any]) -> Path:
+        """Write its judgement, `metrics.summary.summarise` and what the run was; return the file."""
+        self._write_json(names.SUMMARY, content)
+        self._forget("summary")
+        return self.path / names.SUMMARY
+
+    @cached_property
+    def adjustment(self) -> Adjustment | None:
+        """What is done to its logits after training, by those who use the model; None: nothing."""
+        return self._typed(Adjustment, names.ADJUSTMENT) if self.has(names.ADJUSTMENT) else None
+
+    def write_adjustment(self, content: Mapping[str, Any] | None) -> Path:
+        """Keep what is done to its logits after training, or that nothing is; return the file."""
+        if content is None:
+            (self.path / names.ADJUSTMENT).unlink(missing_ok=True)
+        else:
+            self._write_json(names.ADJUSTMENT, content)
+        self._forget("adjustment")
+        return self.path / names.ADJUSTMENT
+
+    # How a file is read and written
+
+    def _path(self, name: str) -> Path:
+        path = self.path / name
+        if not self.has(name):
+            raise EvenhandError(f"{path} is no file." if path.exists() else f"{name} is missing in {self.path}.")
+        return path
+
+    def _checked(self, name: str) -> Path:
+        path = self._path(name)
+        try:
+            check(path)
+        except EvenhandError as error:
+            raise EvenhandError(f"Cannot read {path}: {error}") from error
+        return path
+
+    def _text(self, name: str, most: int) -> str:
+        path = self._path(name)
+        try:
+            return read_bytes(path, most).decode()
+        except UnicodeDecodeError as error:
+            raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
+
+    def _typed(self, kind: type[_Typed], name: str) -> _Typed:
+        path = self._path(name)
+        content = read_json_bytes(path, LARGEST[name])
+        try:
+            return kind.model_validate_json(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(map(str, first["loc"]))[:100]
+            told = reason(ValueError(first["msg"].removeprefix("Value error, ")))
+            told = told[:1].lower() + told[1:]
+            raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{told}.") from error
+
+    def _write_json(self, name: str, content: Mapping[str, Any], **options: Any) -> None:
+        write_json(self.path / name, content, **options)
+
+    def _read_predictions(self, name: str, split: Literal["val", "test"]) -> Predictions:
+        path = self._checked(name)
+        predictions = load_predictions(path)
+        splits, card = self._other(lambda: self.splits), self._other(self._card)
+        with self._naming(name):
+            if splits is not None:
+                check_ids(predictions, getattr(splits, split), {"val": "validation"}.get(split, split))
+            if card is not None and tuple(card["class_names"]) != predictions.class_names:
+                raise EvenhandError("its classes are not those of the weights beside it.")
+        return predictions
+
+    def _card(self) -> dict[str, Any]:
+        return card_of(self._path(self.selected_weights.relative_to(self.path).as_posix()))
+
+    def _write_predictions(self, name: str, predictions: Predictions) -> None:
+        with replacing_checked(self.path / name) as temporary:
+            predictions.save(temporary)
+
+    def _read_arrays(self, kind: type[_Arrays], name: str) -> _Arrays:
+        path = self._checked(name)
+        arrays = read_arrays(path, list(kind.__dataclass_fields__))
+        predictions = self._other(lambda: self.predictions)
+        with self._naming(name):
+            content = kind(**arrays)
+            if predictions is not None:
+                content.check(predictions)
+        return content
+
+    def _write_arrays(self, name: str, content: Features | Thumbnails) -> None:
+        with replacing_checked(self.path / name) as temporary:
+            write_arrays(temporary, **vars(content))
+
+    def _other(self, read: Callable[[], Any]) -> Any:
+        """Return what another file says, to compare with; its own damage is told where it is itself asked for."""
+        with suppress(EvenhandError):
+            return read()
+        return None
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except EvenhandError as error:
+            raise EvenhandError(f"Cannot use {self.path / name}: {error}") from error
+
+    def _forget(self, *kept: str) -> None:
+        for name in kept:
+            self.__dict__.pop(name, None)
+
+
+def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Read what can be read of a run, for a list in which one bad run must not hide the others.
+
+    Args:
+        run: whose files may be missing, half written, damaged, or made by strangers.
+        properties: such as `config`; those whose file is not there yet are left out.
+
+    Returns:
+        What could be read, by property; and for each file that could not, a sentence that names no folder.
+    """
+    read: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in properties:
+        if name in _FILES and not run.has(_FILES[name]):
+            continue
+        try:
+            read[name] = getattr(run, name)
+        except EvenhandError as error:
+            problems.append(str(error).replace(f"{run.path}{os.sep}", "").replace(str(run.path), run.path.name))
+    return read, tuple(problems)
+
+
+def runs_in(folder: Path | str) -> list[Run]:
+    """Return the runs that lie in a folder, begun or finished, by name."""
+    return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}"))]
+
+
+def card_of(path: Path) -> dict[str, Any]:
+    """Read what travels with weights, from the head of their file alone: class names, sizes, normalisation.
+
+    Raises:
+        EvenhandError: there are no weights, or they are damaged or not of evenhand.
+    """
+    try:
+        if not path.is_file():
+            raise ValueError("there is no such file")
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > 2**24:
+                raise ValueError("its head is too long")
+            card: Any = json.loads(json.loads(file.read(size))["__metadata__"]["evenhand"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {reason(error)}.") from error
+    if not isinstance(card, dict) or not isinstance(card.get("class_names"), list):
+        raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: they name no classes.")
+    return card

@@ -1,0 +1,311 @@
+"""What stands in the files of a run, as types that check what they are given."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.text import clipped, some
+from evenhand.metrics import classification as judge
+from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.shot_groups import find_shot_groups
+
+EpochRow = dict[str, float]
+"""One epoch of a history."""
+
+_Share = Annotated[float, Field(ge=-1e-9, le=1 + 1e-9)]
+_Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_Positive = Annotated[float, Field(ge=0)]
+_Interval = tuple[float, float]
+
+
+class _Content(BaseModel):
+    # Strict: a text that looks like a number is none. What later versions add is kept.
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Environment(_Content):
+    """On what a run was made; nothing here is needed to use it."""
+
+    started: str | None = None
+    python: str | None = None
+    versions: dict[str, str] = {}
+    commit: str | None = None
+    code: str | None = None
+    """A fingerprint of the package's own code."""
+    system: str | None = None
+    processor: str | None = None
+    cpus: _Count | None = None
+    threads: _Count | None = None
+    device: str | None = None
+    devices: _Count | None = None
+    precision: str | None = None
+    seed: _Count | None = None
+    weights: dict[str, str] | None = None
+    """`sha256` and `source` of the weights it began with; None: fresh ones."""
+
+
+def precision_name(of_fabric: object) -> str:
+    """Return a precision in the words of a config, from those of Fabric.
+
+    Example:
+        >>> from evenhand.runs.schemas import precision_name
+        >>> precision_name("bf16-mixed")
+        'bfloat16'
+    """
+    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(of_fabric)[:2], "unknown")
+
+
+class SplitIds(_Content):
+    """The ids of the images that a run was trained, validated and tested on."""
+
+    source: str
+    train: tuple[str, ...] = Field(min_length=1)
+    val: tuple[str, ...]
+    test: tuple[str, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _apart(self) -> "SplitIds":
+        named = {"train": set(self.train), "val": set(self.val), "test": set(self.test)}
+        for name, ids in named.items():
+            if len(ids) < len(getattr(self, name)):
+                raise ValueError(f"an image comes twice in {name}")
+        for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
+            both = sorted(named[one] & named[other])
+            if both:
+                raise ValueError(f"{len(both):,} images stand in both {one} and {other}, such as {both[0]!r}")
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all ids in their order: equal for runs on the same images."""
+        named = json.dumps([self.train, self.val, self.test])
+        return hashlib.sha256(named.encode()).hexdigest()
+
+
+class Selected(_Content):
+    """Which epoch's weights were taken."""
+
+    rule: str
+    epoch: int = Field(ge=1)
+    val_balanced_accuracy: _Share | None = None
+    epoch_by_accuracy: int | None = None
+    """The one that plain accuracy would have picked."""
+
+
+class WorstClass(_Content):
+    """The class with the lowest recall."""
+
+    name: str
+    recall: _Share
+
+
+class GroupRecall(_Content):
+    """The mean recall of a group of classes."""
+
+    recall: _Share
+    interval: _Interval | None = None
+    classes: _Count
+    tested: _Count
+
+
+class ClassFigures(_Content):
+    """How a class fared; None where it has no test image."""
+
+    name: str
+    group: str
+    train_count: _Count
+    test_count: _Count
+    recall: _Share | None
+    recall_interval: _Interval | None = None
+    precision: _Share | None = None
+    f1: _Share | None = None
+
+
+class Adjustment(_Content):
+    """What is done to the logits of a trained network, from the logits as it gives them."""
+
+    kind: Literal["post-hoc", "prior", "tau-normalised"]
+    """tau times the log of the class shares is taken off; the shares are changed to others; or the weights of the last
+    layer are evened out."""
+    chosen: str
+    """Who chose it: `given`, or `validation`."""
+    tau: float | None = Field(None, ge=-1000, le=1000)
+    prior: str | None = None
+    """The shares it was changed to: `train`, `balanced` or a file."""
+    added_to_logits: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] | None = None
+    """One for each class."""
+
+    def told(self) -> str:
+        """Say it in a few words.
+
+        Example:
+            >>> from evenhand.runs.schemas import Adjustment
+            >>> Adjustment(kind="post-hoc", chosen="validation", tau=1.2).told()
+            'post-hoc, tau 1.2, the best on validation'
+        """
+        if self.kind == "prior":
+            return f"prior, to the class shares {self.prior}"
+        chosen = ", the best on validation" if self.chosen == "validation" else ""
+        bias = ", without the bias" if self.kind == "tau-normalised" else ""
+        return f"{self.kind}, tau {self.tau or 0:g}{chosen}{bias}"
+
+    def is_in(self, predictions: Predictions) -> bool:
+        """Whether predictions have it already, as those of an objective that adjusts after training do."""
+        own, added = predictions.adjustment, self.added_to_logits
+        return own is not None and added is not None and len(own) == len(added) and np.allclose(own, added)
+
+
+class Summary(_Content):
+    """The judgement of a run on its test set, see :func:`evenhand.runs.summary.summarise`; shares are 0 to 1."""
+
+    source: str
+    imbalance: str
+    objective: str
+    model: str
+    seed: _Count
+    epochs: _Count
+    selected: Selected
+    seconds_per_epoch: _Positive
+    notes: tuple[str, ...] = ()
+    images: _Count
+    classes: _Count
+    absent_classes: tuple[str, ...] = ()
+    accuracy: _Share
+    accuracy_interval: _Interval | None
+    balanced_accuracy: _Share
+    balanced_accuracy_interval: _Interval | None
+    test_groups: _Count | None = None
+    macro_f1: _Share
+    geometric_mean: _Share
+    worst_class: WorstClass
+    groups: dict[str, GroupRecall | None]
+    shot_rule: str
+    nll: _Positive
+    ece: _Share
+    mean_confidence: _Share
+    failures: tuple[str, ...] = ()
+    intervals: str
+    per_class: tuple[ClassFigures, ...] = Field(min_length=2)
+    confusion_matrix: tuple[tuple[_Count, ...], ...]
+
+    def check(self, predictions: Predictions) -> None:
+        """Refuse a summary that is not of these predictions, naming the first figure that disagrees."""
+        if [row.name for row in self.per_class] != list(predictions.class_names):
+            raise EvenhandError("its classes are not those of the predictions beside it.")
+        confusion = judge.confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
+        if [list(row) for row in self.confusion_matrix] != confusion.tolist():
+            raise EvenhandError("its confusion matrix is not that of the predictions beside it.")
+        recall, groups = judge.class_recall(confusion), find_shot_groups(predictions.train_counts)
+        means = {name: judge.mean_recall(confusion, getattr(groups, name)) for name in ("many", "medium", "few")}
+        told: dict[str, tuple[float | None, float | None]] = {
+            "accuracy": (self.accuracy, judge.accuracy(confusion)),
+            "balanced_accuracy": (self.balanced_accuracy, judge.balanced_accuracy(confusion)),
+            "macro_f1": (self.macro_f1, judge.macro_f1(confusion)),
+            "images": (self.images, len(predictions)),
+            "worst_class": (self.worst_class.recall, float(np.nanmin(recall))),
+            **{f"{name}-shot recall": (_recall(self.groups.get(name)), mean) for name, mean in means.items()},
+            **{f"recall of {row.name!r}": (row.recall, _or_none(recall[k])) for k, row in enumerate(self.per_class)},
+        }
+        for name, (here, there) in told.items():
+            if (here is None) != (there is None) or (
+                here is not None and there is not None and abs(here - there) > 1e-9
+            ):
+                raise EvenhandError(f"its {name} is {here}, but the predictions beside it give {there}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The layer before the classifier, of some test images."""
+
+    features: NDArray[np.float16]
+    """(n, F)."""
+    targets: NDArray[np.int64]
+    ids: NDArray[np.str_]
+
+    def check(self, predictions: Predictions) -> None:
+        """Refuse features that are not of these predictions."""
+        rows = _rows_of(self.ids, predictions)
+        if rows is None or not np.array_equal(predictions.targets[rows], self.targets):
+            raise EvenhandError("it does not belong to the predictions beside it.")
+
+    def __post_init__(self) -> None:
+        plain = self.features.ndim == 2 and self.features.dtype == np.float16
+        if not plain or not _are_columns(len(self.features), self.targets, self.ids):
+            raise EvenhandError(f"its arrays do not fit each other: {_shapes(self.features, self.targets, self.ids)}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Thumbnails:
+    """Small pictures of some test images."""
+
+    images: NDArray[np.uint8]
+    """(n, S, S, C), C of 1 or 3."""
+    index: NDArray[np.int64]
+    """Their rows in the predictions."""
+    ids: NDArray[np.str_]
+
+    def check(self, predictions: Predictions) -> None:
+        """Refuse pictures that are not of these predictions."""
+        inside = not len(self.index) or 0 <= self.index.min() <= self.index.max() < len(predictions)
+        if not inside or not np.array_equal(predictions.ids[self.index], self.ids):
+            raise EvenhandError("it does not belong to the predictions beside it.")
+
+    def __post_init__(self) -> None:
+        plain = self.images.ndim == 4 and self.images.dtype == np.uint8 and self.images.shape[3] in (1, 3)
+        if not plain or 0 in self.images.shape[1:] or not _are_columns(len(self.images), self.index, self.ids):
+            raise EvenhandError(f"its arrays do not fit each other: {_shapes(self.images, self.index, self.ids)}.")
+
+
+def check_history(rows: Sequence[EpochRow]) -> None:
+    """Refuse rows that no training writes: epochs run from 1, shares lie between 0 and 1, seconds are positive."""
+    if not rows:
+        raise EvenhandError("it holds no epoch.")
+    for place, row in enumerate(rows, start=1):
+        if row.get("epoch") != place:
+            raise EvenhandError(f"row {place} is of epoch {row.get('epoch')}.")
+        for name, value in row.items():
+            share = name.endswith("accuracy")
+            # A mean over no images is NaN: complement entropy where nothing was wrong.
+            if (share and not 0 <= value <= 1) or (name == "seconds" and not 0 <= value < np.inf):
+                raise EvenhandError(f"{name} of epoch {place} is {value}.")
+
+
+def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
+    """Refuse predictions of other images than those of a split."""
+    if len(predictions) != len(ids) or predictions.ids.tolist() != list(ids):
+        own = set(ids)
+        strange = [name for name in predictions.ids.tolist() if name not in own]
+        told = f", such as {some(strange, 1)}" if strange else ""
+        raise EvenhandError(
+            f"its {len(predictions):,} images are not the {len(ids):,} {split} images of the run in their order{told}."
+        )
+
+
+def _recall(group: GroupRecall | None) -> float | None:
+    return None if group is None else group.recall
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _are_columns(size: int, numbers: NDArray[Any], ids: NDArray[Any]) -> bool:
+    whole = numbers.ndim == 1 and numbers.dtype.kind == "i" and len(numbers) == size
+    return whole and ids.ndim == 1 and ids.dtype.kind == "U" and len(ids) == size
+
+
+def _rows_of(ids: NDArray[np.str_], predictions: Predictions) -> NDArray[np.int64] | None:
+    where = {name: row for row, name in enumerate(predictions.ids.tolist())}
+    rows = [where.get(name, -1) for name in ids.tolist()]
+    return None if -1 in rows else np.array(rows, np.int64)
+
+
+def _shapes(*arrays: NDArray[Any]) -> str:
+    return ", ".join(clipped(f"{array.dtype} {array.shape}") for array in arrays)

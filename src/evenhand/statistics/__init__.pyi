@@ -1,0 +1,10 @@
+from .graphical_testing import claim_levels as claim_levels
+from .image_sampling import paired_image_error as paired_image_error
+from .intervals import class_recall_intervals as class_recall_intervals
+from .intervals import mean_recall_interval as mean_recall_interval
+from .intervals import wilson_interval as wilson_interval
+from .moderated_t import moderated_differences as moderated_differences
+from .paired import PairedDifference as PairedDifference
+from .paired import holm as holm
+from .paired import paired_difference as paired_difference
+from .sampling import sampling_variance as sampling_variance

@@ -1,0 +1,109 @@
+"""How far other test images could move the difference between two objectives."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.statistics.sampling import Units, find_units, sampling_variance
+
+
+@dataclass(frozen=True)
+class ImageError:
+    """The sampling of test images in a difference of two mean recalls."""
+
+    mean: float
+    """The measured difference, a share."""
+    error: float
+    """Its standard error over test images, or over groups of them, with the models as they are."""
+    shared: float
+    """The part of that error that training noise does not explain: what all seeds do alike on these images."""
+    freedom: float
+    """Units, images or groups of them, less one a class."""
+
+
+def paired_image_error(
+    ours: NDArray[np.bool_] | NDArray[np.float64],
+    baseline: NDArray[np.bool_] | NDArray[np.float64],
+    targets: NDArray[np.int64],
+    *,
+    groups: NDArray[np.str_] | None = None,
+    classes: Iterable[int] | None = None,
+) -> ImageError | None:
+    """Measure how far the mean gain over seeds would move if other test images had been drawn.
+
+    The gain of an image is the mean over seeds of whether it was classified rightly, less that of the baseline. The
+    difference is the mean over classes of the mean gain; its variance over images, or groups of them, is that of
+    :func:`evenhand.statistics.sampling.sampling_variance`. Part of that is training noise which a mean over a few seeds
+    has left in each image: what seeds differ by within units. Without it, it is what all seeds share.
+
+    Seeds may have test images of their own. Their differences then vary by images too, so that an error over seeds
+    holds a part of what is shared already: all of it where no image is tested twice, and with r tests of an image in
+    the mean :math:`(n - r) / ((n - 1) r)` of it. That part is not counted again.
+
+    Args:
+        ours: (n, N), whether each image was classified rightly, for each seed, or by which share of some; NaN: it was
+            not tested with this seed.
+        baseline: (n, N), of what it is compared with: the same seeds and images.
+        targets: (N,).
+        groups: (N,), names of what belongs together; None: every image stands for itself.
+        classes: the classes to average over; None: all. Those that do not occur are left out.
+
+    Returns:
+        None where none of the classes occurs, or all of them in a single unit.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.statistics.image_sampling import paired_image_error
+        >>> targets = np.repeat([0, 1], 20)
+        >>> right = np.ones((3, 40), bool)
+        >>> wrong_in_six = right & (np.arange(40) >= 6)
+        >>> found = paired_image_error(right, wrong_in_six, targets)
+        >>> round(found.mean, 3), round(found.error, 3), round(found.shared, 3)
+        (0.15, 0.053, 0.053)
+        >>> by_scene = paired_image_error(right, wrong_in_six, targets, groups=(np.arange(40) // 5).astype(str))
+        >>> round(by_scene.error, 2)
+        0.13
+    """
+    gains = ours.astype(np.float64) - baseline
+    seen = ~np.isnan(gains).all(axis=0)
+    gains, targets, groups = gains[:, seen], targets[seen], None if groups is None else groups[seen]
+    units = find_units(targets, groups, classes)
+    if units is None or len(units.classes) < 2:
+        return None
+    if np.isnan(gains).any():
+        return _of_rotated(gains, units)
+    found = [units.around(own) for own in gains]
+    means, around = [mean for mean, _ in found], np.stack([each for _, each in found])
+    variance = sampling_variance(around.mean(axis=0), units)
+    noise = 0.0
+    if len(around) > 1:
+        noise = float((around.var(axis=0, ddof=1) * units.weights**2).sum() / len(around))
+    shared = max(0.0, variance - noise)
+    return ImageError(float(np.mean(means)), variance**0.5, shared**0.5, float(units.freedom))
+
+
+def _of_rotated(gains: NDArray[np.float64], units: Units) -> ImageError:
+    """Measure the same where images were tested with some seeds only.
+
+    Args:
+        gains: (n, N), NaN where an image was not tested.
+        units: which they are; each is tested as a whole.
+    """
+    tested = ~np.isnan(gains)
+    filled = np.where(tested, gains, 0.0)
+    mean, around = units.around(filled.sum(axis=0) / tested.sum(axis=0))
+    variance = sampling_variance(around, units)
+    by_seed = np.stack([np.bincount(units.of, own[units.kept]) / units.sizes for own in filled])
+    seen = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
+    tests = seen.sum(axis=0)
+    squares = np.where(seen, by_seed - by_seed.sum(axis=0) / tests, 0.0) ** 2
+    # What an image tested once would differ by with another seed is what is usual among the others.
+    twice = tests > 1
+    usual = float(squares[:, twice].sum() / (tests[twice] - 1).sum()) if twice.any() else 0.0
+    spread = np.where(twice, squares.sum(axis=0) / np.maximum(tests - 1, 1), usual)
+    noise = float((spread * units.weights**2 / tests).sum())
+    n, r = len(gains), float(tests.mean())
+    left = max(0.0, 1 - (n - r) / ((n - 1) * r))
+    return ImageError(mean, variance**0.5, (max(0.0, variance - noise) * left) ** 0.5, float(units.freedom))

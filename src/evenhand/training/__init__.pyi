@@ -1,0 +1,10 @@
+from .api import train as train
+from .evaluate import Evaluation as Evaluation
+from .evaluate import evaluate_on as evaluate_on
+from .evaluate import evaluate_run as evaluate_run
+from .export import export_onnx as export_onnx
+from .loop import Callback as Callback
+from .predict import TrainedModel as TrainedModel
+from .predict import load as load
+from .run import resume_run as resume_run
+from .run import train_run as train_run

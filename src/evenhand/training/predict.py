@@ -1,0 +1,296 @@
+"""A trained model at work: images in, probabilities out, seen just as the network saw test images in training."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.decode import BadImage, read_image, resize_array, with_channels
+from evenhand.data.pixels import is_one_image, to_pixels
+from evenhand.data.reading import read_ahead
+from evenhand.metrics.priors import tau_normalise
+from evenhand.models.classifier import Classifier
+from evenhand.models.heads import ScaledHead, last_layer
+from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Adjustment
+from evenhand.training._ensemble import Ensemble, Member
+from evenhand.training.checkpoint import Card, load_classifier
+
+Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
+"""An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
+
+_T = TypeVar("_T")
+_logger = logging.getLogger("evenhand")
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model says about a few images."""
+
+    items: list[Item]
+    """Those that could be read, as they were given."""
+    probabilities: NDArray[np.float32]
+    """(B, K), a row for each of them."""
+    bad: list[tuple[Item, str]]
+    """Those that could not be read, and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A trained network with everything it takes to use it; :func:`load` makes one.
+
+    Attributes:
+        network: in evaluation mode, in float32. It takes normalised images, (N, C, S, S), and returns logits, (N, K).
+        adjustment: what is added to them, (K,), if the run was given an adjustment (`evenhand evaluate --adjust`).
+        card: what travels with the weights: class names, channels, image size, crop and normalisation.
+        device: where the network is.
+    """
+
+    network: Classifier | Ensemble
+    card: Card
+    device: torch.device
+    adjustment: Tensor | None = None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The K classes, in the order of the columns of :meth:`predict`."""
+        return self.card.class_names
+
+    def predict(
+        self, images: Item | Sequence[Item], batch_size: int = 64, *, skip_bad: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the probability of each class for each image, (N, K).
+
+        Args:
+            images: paths of image files, PIL images, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, tensors
+                (C, H, W) of uint8 or of floats from 0 to 1, or one array (N, H, W, C) or tensor (N, C, H, W); also a
+                single one of these.
+            batch_size: images that go through the network together.
+            skip_bad: give NaN for files that cannot be read, and name them on the logger `evenhand`.
+
+        Raises:
+            EvenhandError: if files cannot be read (and `skip_bad` is off), or an array is no image.
+        """
+        items = _listed(images)
+        rows = np.full((len(items), len(self.class_names)), np.nan, np.float32)
+        done, unreadable = 0, []
+        for part, logits, bad in self.forward(items, self.read, batch_size):
+            _refuse(part, bad, skip_bad)
+            kept = [position for position in range(len(part)) if position not in bad]
+            rows[[done + position for position in kept]] = self.probabilities(logits)
+            unreadable += list(bad.values())
+            done += len(part)
+        if unreadable:
+            _logger.warning("%d of %d images cannot be read; the first: %s", len(unreadable), done, unreadable[0])
+        return rows
+
+    def stream(self, images: Iterable[Item], batch_size: int = 64, *, skip_bad: bool = False) -> Iterator[Answer]:
+        """Answer for any number of images, batch by batch, holding only two batches at a time.
+
+        Args:
+            images: paths or arrays, as :meth:`predict` takes them.
+            batch_size: images in an answer, at most.
+            skip_bad: list unreadable files in `Answer.bad`; else they end the stream with an `EvenhandError`.
+        """
+        for part, logits, bad in self.forward(images, self.read, batch_size):
+            _refuse(part, bad, skip_bad)
+            read = [item for position, item in enumerate(part) if position not in bad]
+            refused = [(part[position], error.reason) for position, error in bad.items()]
+            yield Answer(read, self.probabilities(logits), refused)
+
+    def probabilities(self, logits: Tensor) -> NDArray[np.float32]:
+        """Return probabilities (N, K) of logits as the network gives them, with the adjustment of the run."""
+        adjusted = logits if self.adjustment is None else logits + self.adjustment
+        return np.asarray(adjusted.softmax(1).numpy(), np.float32)
+
+    def forward(
+        self,
+        items: Iterable[_T],
+        read: Callable[[_T], NDArray[np.uint8]],
+        batch_size: int,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> Iterator[tuple[list[_T], Tensor, dict[int, BadImage]]]:
+        """Read items by threads and put them through the network; while it works, the next batch is read.
+
+        Args:
+            items: whatever `read` makes images of.
+            read: returns uint8, (H, W, C), with the image size and the channels of the card, or raises `BadImage`.
+            batch_size: items in a batch.
+            autocast: the context the network computes in.
+
+        Yields:
+            The items of a batch; the logits of those that could be read, float32 on the CPU; and by position in the
+            batch why the others could not.
+        """
+        if batch_size < 1:
+            raise EvenhandError(f"The batch size must be at least 1, got {batch_size}.")
+        for batch in read_ahead(items, read, batch_size):
+            yield self._answer(batch, autocast)
+
+    def _answer(
+        self,
+        batch: list[tuple[_T, NDArray[np.uint8] | BadImage]],
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> tuple[list[_T], Tensor, dict[int, BadImage]]:
+        images: list[NDArray[np.uint8]] = []
+        bad: dict[int, BadImage] = {}
+        part = [item for item, _ in batch]
+        for position, (_, result) in enumerate(batch):
+            if isinstance(result, BadImage):
+                bad[position] = result
+            else:
+                images.append(self.cut(result))
+        if not images:
+            return part, torch.empty(0, len(self.class_names)), bad
+        pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
+        with torch.inference_mode(), autocast():
+            seen = self.card.preprocessing.normalise(pixels).contiguous(memory_format=torch.channels_last)
+            logits = self.network(seen).float().cpu()
+        if not logits.isfinite().all():
+            raise EvenhandError("The network answers NaN or infinity: its weights are of no use; train again.")
+        return part, logits, bad
+
+    def read(self, item: Item) -> NDArray[np.uint8]:
+        """Bring an image to the size and the channels of the card: uint8, (H, W, C), not yet cropped."""
+        card = self.card
+        if isinstance(item, str | Path):
+            return read_image(
+                item,
+                channels=card.channels,
+                image_size=card.image_size,
+                stretch=card.stretch,
+                interpolation=card.interpolation,
+            )
+        image = resize_array(to_pixels(item), card.image_size, stretch=card.stretch, interpolation=card.interpolation)
+        return with_channels(image, card.channels)
+
+    def cut(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Cut the centre that the network sees."""
+        size = self.card.preprocessing.crop_size
+        top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
+        return image[top : top + size, left : left + size]
+
+
+def load(
+    run: os.PathLike[str] | str, *, device: torch.device | str | None = None, ensemble: bool = False
+) -> TrainedModel:
+    """Load a trained model.
+
+    Args:
+        run: the folder of a finished run, of which the weights are taken that the run selected (best on validation,
+            or last); or a file of weights in such a folder, which needs nothing else; or the folder of a comparison,
+            of which the recommended objective's run is taken that is best on validation.
+        device: where to compute; None: on a GPU with CUDA if there is one, else on the CPU.
+        ensemble: of a comparison: average the probabilities of all runs of the recommended objective.
+
+    Raises:
+        EvenhandError: there is no such run, it is not finished, or its weights are damaged.
+
+    Example:
+        >>> import tempfile, numpy as np, evenhand
+        >>> from pathlib import Path
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.training.run import train_run
+        >>> run = train_run(make_config(epochs=1, data__imbalance="exp:20"), Path(tempfile.mkdtemp()) / "run")
+        >>> model = evenhand.load(run.path)
+        >>> model.predict(np.zeros((2, 8, 8, 1), np.uint8)).shape
+        (2, 10)
+    """
+    if is_comparison(run):
+        recommended = read_recommended(run).runs
+        if ensemble:
+            return _average([load(each, device=device) for each in recommended])
+        run = recommended[0]
+    elif ensemble:
+        raise EvenhandError(f"An ensemble is made of the runs of a comparison, and {Path(run)} is none.")
+    path = selected_weights(run)
+    network, card = load_classifier(path)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+        network = network.to(place).to(memory_format=torch.channels_last)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
+    adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if Path(run).is_dir() else None
+    if adjusted is None:
+        return TrainedModel(network.eval(), card, place)
+    if adjusted.kind == "tau-normalised":
+        even_out(network, adjusted.tau or 0.0)
+        return TrainedModel(network.eval(), card, place)
+    if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
+        raise EvenhandError(f"The adjustment of {run} is not of its {len(card.class_names)} classes; evaluate it anew.")
+    return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
+
+
+def _own_adjustment(run: Run) -> Adjustment | None:
+    """Return what the objective of a run itself adds to logits after training, which its predictions keep."""
+    if not run.finished or run.config.objective.training == run.config.objective:
+        return None
+    added = run.predictions.adjustment
+    return None if added is None else Adjustment(kind="post-hoc", chosen="given", added_to_logits=tuple(added.tolist()))
+
+
+def _average(models: Sequence[TrainedModel]) -> TrainedModel:
+    members = [Member(model.network, model.card, model.adjustment) for model in models]  # type: ignore[arg-type]
+    return TrainedModel(Ensemble(members).to(models[0].device).eval(), models[0].card, models[0].device)
+
+
+def even_out(network: Classifier | Ensemble, tau: float) -> None:
+    """Even out the lengths of the weights of a linear last layer, in place; it loses its bias.
+
+    See :func:`evenhand.metrics.priors.tau_normalise`.
+    """
+    if isinstance(network, Ensemble):
+        raise EvenhandError("Several networks have no one last layer whose weights could be evened out.")
+    head = network.get_submodule(last_layer(network))
+    if not isinstance(head, nn.Linear) or isinstance(head, ScaledHead):
+        raise EvenhandError(f"{network.name} has no plain linear last layer whose weights could be evened out.")
+    with torch.no_grad():
+        weights = torch.from_numpy(tau_normalise(head.weight.cpu().numpy(), tau))
+        head.weight.copy_(weights)
+        if head.bias is not None:
+            head.bias.zero_()
+
+
+def selected_weights(run: os.PathLike[str] | str) -> Path:
+    """Return the file of the weights that a finished run selected; a file is returned as it is."""
+    folder = Path(run)
+    if folder.is_file():
+        return folder
+    if not folder.is_dir():
+        raise EvenhandError(
+            f"There is no run and no file of weights {folder}; give the folder that evenhand train made."
+        )
+    return Run(folder).weights
+
+
+def _listed(images: Item | Sequence[Item]) -> Sequence[Item]:
+    if is_one_image(images):
+        return [images]  # type: ignore[list-item]
+    if isinstance(images, np.ndarray | Tensor) and images.ndim != 4:
+        shape, order = tuple(images.shape), "(N, C, H, W)" if isinstance(images, Tensor) else "(N, H, W, C)"
+        raise EvenhandError(f"An array of images must be {order}, C of 1 or 3, got shape {shape}.")
+    return list(images)  # type: ignore[arg-type]
+
+
+def _refuse(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool) -> None:
+    if not bad or skip_bad:
+        return
+    if len(bad) == 1:
+        raise EvenhandError(f"{str(next(iter(bad.values()))).rstrip('.')}; --skip-bad leaves it out.")
+    named = ", ".join(f"{part[position]} ({error.reason})" for position, error in list(bad.items())[:3])
+    raise EvenhandError(
+        f"{len(bad)} images cannot be read: {named}{', ...' if len(bad) > 3 else ''}; --skip-bad leaves them out."
+    )

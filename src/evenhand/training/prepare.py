@@ -1,0 +1,214 @@
+"""From a config to what is trained on: the table, its pixels, its splits, and how the network sees them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evenhand.core.errors import EvenhandError
+from evenhand.data.batches import Batches, Preprocessing, make_preprocessing, what_mirrors_do
+from evenhand.data.decode import Interpolation
+from evenhand.data.images import FeatureImages, Images, open_images
+from evenhand.data.imbalance import Imbalance
+from evenhand.data.reading import RowReader
+from evenhand.data.sources import load_source
+from evenhand.data.splits import Splits, drop_small_classes, make_splits
+from evenhand.data.table import FilePixels, SampleTable, Split
+from evenhand.models.backbone import Backbone
+from evenhand.models.transform import InputTransform
+from evenhand.runs.config import Config
+from evenhand.training._backbones import keep_backbone
+from evenhand.training._pretrained import Pretrained, find_pretrained
+from evenhand.training.features import extract_features
+
+SHOWN_SIZE = 96
+"""Pixels of the shorter side of images that are only looked at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """All that a run needs of its data."""
+
+    table: SampleTable
+    """Without unreadable images and dropped classes."""
+    images: Images
+    """Of the whole source."""
+    rows: NDArray[np.int64]
+    """Where each row of the table stands among the images, (N,)."""
+    splits: Splits
+    """Rows of the table."""
+    preprocessing: Preprocessing
+    notes: tuple[str, ...] = ()
+    """What a reader of the results should know."""
+    pretrained: Pretrained | None = None
+    """Weights to begin with; None: fresh ones."""
+    backbone: Backbone | None = None
+    """The frozen network whose features are trained on; None: all of the network is trained, on images."""
+    interpolation: Interpolation = "bilinear"
+    """The filter with which images were resized."""
+
+    def resolved(self) -> dict[str, Any]:
+        """Return what the data decided where the config leaves it open."""
+        seen = self.preprocessing
+        return {
+            "image_size": self.images.image_size,
+            "crop_size": seen.crop_size,
+            "channels": self.images.channels,
+            "flip": seen.flip,
+            "padding": seen.padding,
+        }
+
+    def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
+        """Serve the images of one split; the options are those of `Batches`."""
+        labels = np.zeros(len(self.images), np.int64)
+        labels[self.rows] = self.table.labels
+        rows = self.rows[getattr(self.splits, split)]
+        return Batches(self.images, labels, rows, self.preprocessing, batch_size, **options)
+
+
+def prepare(config: Config, *, progress: bool = True) -> Prepared:
+    """Load, open and split the source of a config.
+
+    With `select: last` nothing is validated, so no validation set is cut: all training images are trained on.
+    """
+    data = config.data
+    # First of all: weights that are missing are told before any image is read.
+    pretrained = find_pretrained(config)
+    transform = None if pretrained is None else _at_size(pretrained.transform, data.image_size)
+    table = _load_table(config, transform)
+    backbone = None
+    if pretrained is not None and transform is not None and pretrained.frozen:
+        backbone = pretrained.backbone(transform)
+        images: Images = open_features(table, backbone, config, progress=progress)
+    else:
+        images = open_images(
+            table,
+            image_size=data.image_size if transform is None else transform.resize_size,
+            interpolation="bilinear" if transform is None else transform.interpolation,
+            skip_bad=data.skip_bad,
+            progress=progress,
+        )
+    rows = images.readable()
+    if images.bad:
+        table = table.take(rows, note=f"Left out as unreadable: {len(images.bad)} of {len(table)} images.")
+    if data.drop_small:
+        smaller = drop_small_classes(table)
+        rows, table = rows[np.isin(table.ids, smaller.ids)], smaller
+    splits = split(config, table)
+    if config.select != "last" and len(splits.val) == 0:
+        why = "data.val_fraction is 0" if data.val_fraction == 0 else "no class has 5 training images"
+        raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
+    if transform is None:
+        flip, padding = config.augmentation.flip, config.augmentation.padding
+        preprocessing = make_preprocessing(table, images, rows[splits.train], flip=flip, padding=padding)
+    else:
+        preprocessing = _preprocessing(transform, config, table, images)
+    mirrored = what_mirrors_do(table, config.augmentation.flip)
+    if isinstance(images, FeatureImages) and images.features.shape[1] == 1:
+        mirrored = ""
+    return Prepared(
+        table,
+        images,
+        rows,
+        splits,
+        preprocessing,
+        (*table.notes, *splits.notes, *([mirrored] if mirrored else [])),
+        pretrained,
+        backbone,
+        "bilinear" if transform is None else transform.interpolation,
+    )
+
+
+def warm_features(config: Config, *, keep: Path | None = None, progress: bool = True) -> None:
+    """Compute the features that a run of this config trains on, if it does, so that many runs find them.
+
+    Args:
+        config: of any of the runs.
+        keep: the folder of a comparison, in which the frozen network is kept once for all its runs.
+        progress: show a progress bar, if stderr is a terminal.
+    """
+    pretrained = find_pretrained(config)
+    if pretrained is None or not pretrained.frozen:
+        return
+    transform = _at_size(pretrained.transform, config.data.image_size)
+    backbone = pretrained.backbone(transform)
+    open_features(_load_table(config, transform), backbone, config, progress=progress)
+    if keep is not None:
+        keep_backbone(backbone, keep)
+
+
+def _load_table(config: Config, transform: InputTransform | None) -> SampleTable:
+    data = config.data
+    table = load_source(data.source, data_root=data.root, allow_outside=data.allow_outside)
+    if transform is not None and transform.resize_rule == "stretch" and isinstance(table.pixels, FilePixels):
+        table = replace(table, pixels=replace(table.pixels, stretch=True))
+    return table
+
+
+def open_features(table: SampleTable, backbone: Backbone, config: Config, *, progress: bool = True) -> FeatureImages:
+    """Compute the features of a source, or read them from disk; with a mirrored view where flips are asked for."""
+    transform, pixels = backbone.transform, table.pixels
+    found = extract_features(
+        pixels,
+        backbone,
+        mirrored=bool(config.augmentation.flip),
+        skip_bad=config.data.skip_bad,
+        progress=progress,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    channels = len(transform.mean)
+    shown = min(transform.resize_size, SHOWN_SIZE)
+    reader = RowReader(pixels, shown, channels, transform.interpolation, transform.resize_rule == "stretch")
+    sizes = np.full((len(pixels), 2), transform.resize_size, np.int64)
+    features = torch.from_numpy(found.values)
+    return FeatureImages(transform.resize_size, channels, sizes, found.bad, features, reader)
+
+
+def _at_size(transform: InputTransform, image_size: int | None) -> InputTransform:
+    return transform if image_size is None else transform.at(image_size)
+
+
+def _preprocessing(transform: InputTransform, config: Config, table: SampleTable, images: Images) -> Preprocessing:
+    """Return how a pretrained network sees images: as its weights expect it."""
+    mean, std = transform.mean, transform.std
+    if images.channels != len(mean):  # grey images: the network's first layer is summed over the channels
+        mean, std = (float(np.mean(mean)),) * images.channels, (float(np.mean(std)),) * images.channels
+    flip, padding = config.augmentation.flip, config.augmentation.padding
+    if isinstance(images, FeatureImages):
+        flip, padding = images.features.shape[1] > 1, 0
+    return Preprocessing(
+        crop_size=transform.crop_size,
+        mean=mean,
+        std=std,
+        padding=min(4, -(-transform.crop_size // 8)) if padding is None else padding,
+        flip=table.info.flip if flip is None else flip,
+    )
+
+
+def split(config: Config, table: SampleTable) -> Splits:
+    """Cut a table, from which unreadable images and dropped classes are already gone, as a config asks.
+
+    Example:
+        >>> from evenhand.data.sources import load_source
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.training.prepare import split
+        >>> splits = split(make_config(data__imbalance="exp:20", select="last"), load_source("digits"))
+        >>> len(splits.train), len(splits.val), len(splits.test)
+        (478, 0, 359)
+    """
+    data, last = config.data, config.select == "last"
+    splits = make_splits(
+        table,
+        imbalance=Imbalance.parse(data.imbalance),
+        order=data.class_order,
+        fraction=data.fraction,
+        seed=config.seed,
+        split_seed=data.split_seed,
+        rotation=config.seed if data.rotate else 0,
+        test_fraction=data.test_fraction,
+        val_fraction=0.0 if last else data.val_fraction,
+    )
+    return replace(splits, val=splits.val[:0]) if last else splits

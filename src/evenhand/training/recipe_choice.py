@@ -1,0 +1,180 @@
+"""The right thing by default: which recipe suits a source, and why. Loads no torch unless it must."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenhand.core.errors import EvenhandError
+from evenhand.core.extras import how_to_install
+from evenhand.core.seeds import stream
+from evenhand.data.decode import BadImage, probe_image
+from evenhand.data.sources import load_source
+from evenhand.data.table import FilePixels
+from evenhand.models.names import LITE0, LITE0_PACKAGE
+from evenhand.runs.config import Config, make_config
+
+PHOTO_SIDE = 96
+"""Images whose shorter side has this many pixels or more in the median are photos."""
+FALLBACK = "efficientnet_b0"
+"""The network of torchvision's that is taken where the package of lite0 is missing."""
+LAYER_DECAY = 0.1
+"""Of pretrained networks that are trained whole, as in the recipe `photos`."""
+SAMPLE = 200
+"""So many headers are read."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recipe for a source."""
+
+    recipe: str = "small"
+    flags: dict[str, Any] = field(default_factory=dict)
+    """Settings over the recipe, as `make_config` takes them."""
+    told: str = ""
+    """Why, and how to do otherwise; empty where nothing is special."""
+
+
+def choose_recipe(
+    source: str | Path | None,
+    *,
+    model: str | None = None,
+    flip: bool | None = None,
+    train: str | None = None,
+    weights: Path | str | None = None,
+    data_root: Path | str | None = None,
+    allow_outside: bool | None = None,
+) -> Choice:
+    """Choose `photos` for photos if a pretrained network can be had, else `small`.
+
+    Args:
+        source: as `load_source` takes it.
+        model: a network that the user names; one without ImageNet weights is trained from scratch.
+        flip: whether mirrored views are asked for.
+        train: `head` or `all`, where that is asked for.
+        weights: a run or a file to start from instead of the official weights.
+        data_root: where data sets lie.
+        allow_outside: follow links to elsewhere.
+
+    Example:
+        >>> from evenhand.training.recipe_choice import choose_recipe
+        >>> choose_recipe("digits")
+        Choice(recipe='small', flags={}, told='')
+    """
+    try:
+        size = _median_size(source, data_root, allow_outside)
+    except EvenhandError:
+        return Choice()  # whoever reads the source next says what is wrong with it
+    if size is None or min(size) < PHOTO_SIDE:
+        return Choice()
+    seen = f"photos of {size[0]} x {size[1]} px in the median"
+    if model is not None and not _has_weights(model):
+        return Choice(told=f"{seen}, and {model} from scratch; without --model it would be a pretrained network")
+    try:
+        name = model or _find_backbone()
+    except EvenhandError as error:
+        way = f"{how_to_install('photos')} brings one ({str(error).rstrip('.')})"
+        return Choice(
+            told=f"{seen}, but no pretrained network is here: {way}; from scratch, training takes longer and "
+            "recognises far less"
+        )
+    views = "two views" if flip else "one view"
+    features, start = "its ImageNet features", "its ImageNet weights"
+    if weights is not None:
+        features, start = f"features by the weights of {weights}", f"the weights of {weights}"
+    what = f"the last layer of {name} on {features}, {views}"
+    otherwise = "--train all for the whole network, --recipe small for one from scratch"
+    if train == "all":
+        what, otherwise = f"all of {name} from {start}", "--train head for its last layer only"
+    return Choice("photos", {"model__name": name}, f"{seen}: {what} ({otherwise})")
+
+
+def _median_size(
+    source: str | Path | None, data_root: Path | str | None, allow_outside: bool | None
+) -> tuple[int, int] | None:
+    """Return the median width and height of the files of a folder or a manifest; None: it is something else."""
+    if source is None or not Path(source).expanduser().exists():
+        return None
+    table = load_source(source, data_root=data_root, download=False, allow_outside=bool(allow_outside))
+    if not isinstance(table.pixels, FilePixels):
+        return None
+    count = len(table.pixels)
+    rows = stream(0, "sizes").permutation(count)[:SAMPLE]
+    sizes = list(_sizes(table.pixels, rows.tolist()))
+    if not sizes:
+        return None
+    width, height = np.median(sizes, axis=0).astype(int).tolist()
+    return width, height
+
+
+def _sizes(pixels: FilePixels, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
+    for row in rows:
+        if pixels.boxes is not None:
+            left, top, right, bottom = pixels.boxes[row].tolist()
+            yield right - left, bottom - top
+            continue
+        try:
+            info = probe_image(Path(pixels.root, pixels.paths[row]))
+        except BadImage:
+            continue
+        yield info.width, info.height
+
+
+def _has_weights(model: str) -> bool:
+    from evenhand.models.build import list_models
+
+    return model.startswith("timm:") or model in list_models(pretrained=True)
+
+
+def _find_backbone() -> str:
+    if find_spec(LITE0_PACKAGE) is not None:
+        return LITE0
+    from evenhand.models.backbone import find_weights
+
+    find_weights(FALLBACK)
+    return FALLBACK
+
+
+def make_run_config(
+    recipe: str | None = None,
+    config: Path | str | None = None,
+    settings: Iterable[str] = (),
+    **flags: Any,
+) -> tuple[Config, str]:
+    """Put a config together as `make_config` does, with the recipe that suits the source where none is named.
+
+    Args:
+        recipe: None: chosen by :func:`choose_recipe`, unless a file or the settings speak of the network.
+        config: a YAML file over the recipe.
+        settings: texts such as `optimizer.lr=0.05`.
+        flags: values by dotted name with `__` for the dot; None: not given.
+
+    Returns:
+        The config, and why the recipe was chosen; empty where nothing is special.
+
+    Example:
+        >>> from evenhand.training.recipe_choice import make_run_config
+        >>> config, told = make_run_config(data__source="digits", epochs=3)
+        >>> config.model.name, config.epochs, told
+        ('resnet8', 3, '')
+    """
+    settings, given = list(settings), {key: value for key, value in flags.items() if value is not None}
+    choice = Choice(recipe or "small")
+    if recipe is None and config is None and not any(each.startswith("model.") for each in settings):
+        choice = choose_recipe(
+            given.get("data__source"),
+            model=given.get("model__name"),
+            flip=given.get("augmentation__flip"),
+            train=given.get("start__train"),
+            weights=given.get("start__weights"),
+            data_root=given.get("data__root"),
+            allow_outside=given.get("data__allow_outside"),
+        )
+    if given.get("start__train") == "head" and "start__weights" not in given:
+        given.setdefault("model__pretrained", True)  # a frozen body must have learned something
+    if given.get("start__train") == "all" and given.get("model__pretrained") and choice.recipe == "small":
+        given.setdefault("optimizer__layer_decay", LAYER_DECAY)
+    return make_config(choice.recipe, config, settings, **{**choice.flags, **given}), choice.told
