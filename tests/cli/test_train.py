@@ -108,7 +108,7 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
         (["--model", "resnet9"], "'resnet9'"),
         (["--objective", "ccee"], "There is no objective 'ccee'; did you mean cce?"),
         (["--objective", "cce:gamma=big"], "The gamma of cce must be a number or released, got 'big'."),
-        (["--recipe", "papr"], "There is no recipe 'papr'; there are small, photos, paper, road-marking."),
+        (["--recipe", "papr"], "There is no recipe 'papr'; there are small, photos, paper, road-marking, cifar-lt."),
         (["--set", "optimizer.lrr=0.1"], "Unknown setting 'optimizer.lrr'; the nearest known one is 'optimizer.lr'."),
         (["--set", "lr"], "A setting is KEY=VALUE, such as optimizer.lr=0.05, got 'lr'."),
         (["--select", "nonsense"], "select cannot be 'nonsense': input should be 'best', 'late' or 'last'."),

@@ -15,6 +15,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Status, make_grid, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.naming import UNNAMED, run_folder, run_name
+from evenhand.objectives import ObjectiveSpec
 from evenhand.runs.config import Config, DataConfig, ScheduleConfig, StartConfig, load_config, make_config, save_config
 from evenhand.runs.name_defaults import FROZEN
 from tests.experiments.grids import Heard, times_of
@@ -57,7 +58,7 @@ class ConfigLater(Config):
     data: DataLater = DataLater()
     schedule: ScheduleLater = ScheduleLater()
     sampling: SamplingLater = SamplingLater()
-    objective: str = "ce"
+    objective: ObjectiveSpec = ObjectiveSpec("ce")
     batch_size: int = 128
 
 

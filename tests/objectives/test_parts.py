@@ -260,7 +260,7 @@ def test_every_part_says_that_it_is_active() -> None:
     (line,) = build_objective("balanced-softmax", counts=COUNTS).describe(groups)
     assert line["few"] == pytest.approx(np.log(5 / 530), rel=1e-6)
     known = TrainingStats(COUNTS, epochs=10)
-    silent = [name for name, part in PARTS.items() if part().told(known) is None]
+    silent = [name for name, part in PARTS.items() if part().describe(known) is None]
     assert silent == ["ce"]
     focal, cot = build_objective("focal:gamma=1:alpha=0.5+cot:forwards=1", counts=COUNTS).describe(groups)
     assert focal["what"].endswith("counts 0.5 (1 - p)^1")
@@ -334,8 +334,8 @@ def test_counts_are_those_of_the_rows_trained_on(tmp_path: Path) -> None:
 
     trainer = trainer_of(tiny(objective="balanced-softmax"), tmp_path / "run")
     labels = trainer.prepared.table.labels[trainer.prepared.splits.train]
-    assert trainer.objective.known.counts == tuple(np.bincount(labels, minlength=10).tolist())
-    assert sum(trainer.objective.known.counts) < trainer.prepared.splits.counts.sum()
+    assert trainer.objective.stats.counts == tuple(np.bincount(labels, minlength=10).tolist())
+    assert sum(trainer.objective.stats.counts) < trainer.prepared.splits.counts.sum()
 
 
 def test_ldam_needs_a_linear_layer_to_normalise(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_a_class_without_images_counts_as_the_smallest_in_the_implied_prior(tau:
 def test_remix_tells_what_is_left_of_the_target_of_each_class() -> None:
     """Beside a simulation of the rule of Chou et al. (2020) with partners drawn by their shares."""
     objective = build_objective("remix:alpha=0.7:kappa=3:tau=0.4", counts=[300, 90, 10])
-    (told,) = (part.told(objective.known) for part in objective.parts if part.name == "remix")
+    (told,) = (part.describe(objective.stats) for part in objective.parts if part.name == "remix")
     random = np.random.default_rng(0)
     counts = np.array([300.0, 90, 10])
     partner = random.choice(3, 200_000, p=counts / counts.sum())

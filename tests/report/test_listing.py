@@ -34,7 +34,7 @@ def test_a_finished_run_is_told_with_its_figures(tmp_path: Path) -> None:
     write_run(tmp_path / "a", objective="focal:gamma=2", seed=7)
     run = only(tmp_path)
     assert (run.entry.name, run.state, run.problems) == ("a", "finished", ())
-    assert (run.source, run.imbalance, run.objective, run.model) == ("digits", "exp:20", "focal:gamma=2", "resnet8")
+    assert (run.source, run.imbalance, run.objective, run.model) == ("digits", "exp:20", "focal", "resnet8")
     assert (run.seed, run.epochs_done, run.epochs) == (7, 4, 4)
     assert run.balanced_accuracy == pytest.approx((0.9 + 0.7 + 0.25) / 3)
     assert run.interval == Run(tmp_path / "a").summary.balanced_accuracy_interval

@@ -64,12 +64,12 @@ def test_flags_that_are_not_given_change_nothing() -> None:
 
 def test_settings_are_read_as_yaml() -> None:
     config = make_config(
-        settings=["schedule.milestones=[3, 5]", "data.root=null", "track_test=true", "objective=focal:gamma=2"]
+        settings=["schedule.milestones=[3, 5]", "data.root=null", "track_test=true", "objective=focal:gamma=3"]
     )
     assert config.schedule.milestones == (3, 5)
     assert config.data.root is None
     assert config.track_test is True
-    assert config.objective == "focal:gamma=2"
+    assert config.objective == "focal:gamma=3"
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from evenhand.runs.failures import below_majority, ended_at_worst, failures, learned_nothing, no_few_shot
-
-from .cases import predictions_of
+from tests.metrics.cases import predictions_of
 
 
 def test_guessing_is_told_and_skill_is_not() -> None:

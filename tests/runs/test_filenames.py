@@ -39,7 +39,7 @@ def test_runs_are_read_without_torch() -> None:
     code = """if True:
         import sys
         from evenhand.runs import Run, make_config, runs_in
-        from evenhand.runs import checksums, config, content, folder, names
+        from evenhand.runs import checksums, config, filenames, run, schemas
         sys.exit("torch" in sys.modules)
     """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

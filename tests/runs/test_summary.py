@@ -13,8 +13,7 @@ from sklearn.metrics import balanced_accuracy_score
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.runs.summary import summarise
-
-from .cases import Case, cases, predictions_of
+from tests.metrics.cases import Case, cases, predictions_of
 
 
 def example() -> dict[str, Any]:

@@ -127,7 +127,7 @@ def test_what_made_up_for_the_counts_in_the_first_stage_rests_in_the_second(tmp_
 def test_an_adjustment_after_training_is_left_out_of_a_second_stage(tmp_path: Path) -> None:
     first = train_run(tiny(objective="ce+post-hoc:tau=1", epochs=1), tmp_path / "first").path
     assert second_stage(first, "crt").objective == "ce+crt"
-    with pytest.raises(EvenhandError, match="crt and post-hoc both make up"):
+    with pytest.raises(EvenhandError, match="crt and post-hoc both correct"):
         build_objective("ce+crt+post-hoc", counts=[5, 2])
 
 

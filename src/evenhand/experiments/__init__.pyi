@@ -1,3 +1,5 @@
+from . import comparison as comparison
+from . import grid as grid
 from .api import compare as compare
 from .comparison._comparison import Comparison as Comparison
 from .comparison._comparison import compare_runs as compare_runs

@@ -9,7 +9,7 @@ from evenhand.core.text import some
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
-from evenhand.objectives.spec import parse_stage
+from evenhand.objectives.spec import ObjectiveSpec, parse_stage
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training._backbones import find_backbone
@@ -47,7 +47,7 @@ def second_stage(run: Path | str, stage: str, *, epochs: int | None = None) -> C
             f"{run} is a second stage itself ({first.objective}); begin from the run that it began with, "
             f"{first.start.weights}."
         )
-    objective = f"{first.objective.first_stage}+{named}"
+    objective = ObjectiveSpec(f"{first.objective.first_stage}+{named}")
     # Not as typed: the run may be continued from another folder.
     start = first.start.model_copy(update={"weights": str(Path(run).absolute()), "sha256": None})
     return with_stage(first.model_copy(update={"objective": objective, "start": start}))
