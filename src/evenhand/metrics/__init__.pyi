@@ -14,3 +14,5 @@ from .predictions import Predictions as Predictions
 from .predictions import load_predictions as load_predictions
 from .shot_groups import ShotGroups as ShotGroups
 from .shot_groups import find_shot_groups as find_shot_groups
+from .registry import METRICS as METRICS
+from .registry import Metric as Metric

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.special import log_softmax
 from evenhand.core.arrays import read_arrays, write_arrays
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import clipped, some
+from evenhand.metrics.classification import Confusion, confusion_matrix
 
 KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
 OPTIONAL = ("groups", "fitted_counts", "adjustment")
@@ -152,10 +154,20 @@ class Predictions:
             **{key: value for key in OPTIONAL if (value := getattr(self, key)) is not None},
         )
 
-    def right(self) -> NDArray[np.bool_]:
-        """Return whether each image was classified rightly, (N,)."""
-        right: NDArray[np.bool_] = self.predicted() == self.targets
-        return right
+    def correct(self) -> NDArray[np.bool_]:
+        """Return whether each image was classified correctly, (N,)."""
+        correct: NDArray[np.bool_] = self.predicted() == self.targets
+        return correct
+
+    def confidences(self) -> NDArray[np.float64]:
+        """Return the probability of the predicted class of each image, (N,)."""
+        confidences: NDArray[np.float64] = np.exp(self.log_probabilities().max(axis=1))
+        return confidences
+
+    @cached_property
+    def confusion(self) -> Confusion:
+        """The confusion matrix, (K, K): rows are actual classes, columns predicted ones."""
+        return confusion_matrix(self.targets, self.predicted(), self.num_classes)
 
 
 def load_predictions(path: Path | str) -> Predictions:

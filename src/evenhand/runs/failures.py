@@ -31,7 +31,7 @@ def learned_nothing(predictions: Predictions) -> str | None:
         >>> learned_nothing(Predictions(right, targets, ids, ("cat", "dog"), counts)) is None
         True
     """
-    right, classes = predictions.right(), len(np.unique(predictions.targets))
+    right, classes = predictions.correct(), len(np.unique(predictions.targets))
     if classes < 2:
         return None
     ends = mean_recall_interval(right, predictions.targets, groups=predictions.groups, confidence=0.8)
@@ -58,7 +58,7 @@ def below_majority(predictions: Predictions) -> str | None:
         "its accuracy of 50.0% is below the 75.0% of always answering 'cat', the largest class"
     """
     largest = int(predictions.train_counts.argmax())
-    share, accuracy = float(np.mean(predictions.targets == largest)), float(predictions.right().mean())
+    share, accuracy = float(np.mean(predictions.targets == largest)), float(predictions.correct().mean())
     if accuracy >= share:
         return None
     name = predictions.class_names[largest]
@@ -69,7 +69,7 @@ def no_few_shot(predictions: Predictions) -> str | None:
     """Say that no image of the few-shot classes is recognised; None if one is, or none is tested."""
     few = find_shot_groups(predictions.train_counts).few
     tested = np.isin(predictions.targets, few)
-    if not tested.any() or predictions.right()[tested].any():
+    if not tested.any() or predictions.correct()[tested].any():
         return None
     count = len(np.unique(predictions.targets[tested]))
     return f"recognises no image of its {count} few-shot class{'es' * (count != 1)}"

@@ -122,14 +122,14 @@ def _or_none(values: NDArray[np.float64]) -> list[float | None]:
 
 
 def _interval(predictions: Predictions, classes: Iterable[int] | None) -> list[float] | None:
-    ends = mean_recall_interval(predictions.right(), predictions.targets, classes, groups=predictions.groups)
+    ends = mean_recall_interval(predictions.correct(), predictions.targets, classes, groups=predictions.groups)
     return None if ends is None else list(ends)
 
 
 def _accuracy_interval(predictions: Predictions, accuracy: float) -> list[float] | None:
     if predictions.groups is None:
         return _wilson(accuracy, len(predictions))
-    ends = mean_recall_interval(predictions.right(), np.zeros_like(predictions.targets), groups=predictions.groups)
+    ends = mean_recall_interval(predictions.correct(), np.zeros_like(predictions.targets), groups=predictions.groups)
     return None if ends is None else list(ends)
 
 

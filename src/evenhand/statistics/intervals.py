@@ -129,4 +129,5 @@ def _score_interval(
     p, n, z = np.asarray(share, np.float64), np.asarray(trials, np.float64), quantile
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+    # Rounding must not leave the share itself outside.
+    return np.clip(centre - half, 0, p), np.clip(centre + half, p, 1)
