@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Every run uses exactly one thread: the number of threads changes results in the last digits, and training amplifies it.
+# Every run uses one thread: the number of threads changes results in the last digits, and training amplifies it.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
