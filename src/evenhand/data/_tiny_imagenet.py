@@ -96,12 +96,22 @@ def _test_images(folder: Path, known: set[str]) -> list[tuple[str, str]]:
 
 
 def _class_names(folder: Path, wnids: Sequence[str]) -> tuple[str, ...]:
-    """Name classes by their first word, adding the WordNet number where two classes share it."""
     try:
-        lines = (folder / "words.txt").read_text(encoding="utf-8").splitlines()
+        return name_classes((folder / "words.txt").read_text(encoding="utf-8"), wnids)
     except (OSError, UnicodeDecodeError):
         return tuple(wnids)
-    words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
-    names = [words.get(wnid) or wnid for wnid in wnids]
+
+
+def name_classes(words: str, wnids: Sequence[str]) -> tuple[str, ...]:
+    r"""Name classes by their first word in the text of `words.txt`, with the WordNet number where two share it.
+
+    Example:
+        >>> from evenhand.data._tiny_imagenet import name_classes
+        >>> name_classes("n1\tcrane, bird\nn2\tcrane\nn3\tox", ["n1", "n2", "n3", "n4"])
+        ('crane (n1)', 'crane (n2)', 'ox', 'n4')
+    """
+    lines = (line.partition("\t") for line in words.splitlines())
+    first = {wnid: text.split(",")[0].strip() for wnid, _, text in lines}
+    names = [first.get(wnid) or wnid for wnid in wnids]
     shared = Counter(names)
     return tuple(name if shared[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids, strict=True))

@@ -1,17 +1,32 @@
 """The residual networks of He et al. (2016, section 4.2) for small images, as the long-tail literature uses them."""
 
+import re
 from pathlib import Path
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import Classifier, Request
+from evenhand.models.heads import CosineHead
 from evenhand.models.weights import fill, read_state
 
 BLOCKS_AND_WIDTH = {"resnet8": (1, 16), "resnet32": (5, 16), "resnet32x4": (5, 64)}
 """Blocks in each of the three stages, and channels of the first stage. Two networks are called ResNet-32 in papers:
 width 16 with 0.46 million weights, and width 64 with 7.4 million, here `resnet32x4`."""
+
+_PUBLISHED = {
+    r"^backbone\.": "",
+    r"^(linear|classifier|fc)\.": "head.",
+    r"^conv1\.": "conv.",
+    r"^bn1\.": "norm.",
+    r"^layer1\.": "stages.0.",
+    r"^layer2\.": "stages.1.",
+    r"^layer3\.": "stages.2.",
+    r"\.bn([12])\.": r".norm\1.",
+}
+"""Names in published files of these networks, as in LDAM-DRW and imbalanced-DL, and ours."""
 
 
 def build_cifar(request: Request) -> Classifier:
@@ -32,8 +47,55 @@ def build_cifar(request: Request) -> Classifier:
     network = CifarResNet(blocks, width, channels=request.channels, num_classes=request.num_classes)
     if request.pretrained:
         file = Path(request.pretrained)
-        fill(network, read_state(file), fresh="head.", what=f"The weights in {file}")
+        fill(network, rename_published(read_state(file)), fresh="head.", what=f"The weights in {file}")
     return Classifier(network, name=request.name, stem="small", num_features=network.head.in_features)
+
+
+def rename_published(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a published ResNet for CIFAR by the names of `CifarResNet`; other names stay.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.models.cifar import rename_published
+        >>> names = ["bn1.weight", "layer3.4.bn2.bias", "linear.weight", "stages.0.0.conv1.weight"]
+        >>> list(rename_published({name: torch.zeros(1) for name in names}))
+        ['norm.weight', 'stages.2.4.norm2.bias', 'head.weight', 'stages.0.0.conv1.weight']
+    """
+    renamed = {}
+    for key, value in state.items():
+        for theirs, ours in _PUBLISHED.items():
+            key = re.sub(theirs, ours, key)
+        renamed[key] = value
+    return renamed
+
+
+def fill_head(model: Classifier, file: Path) -> None:
+    """Put the last layer of a published file into one of `BLOCKS_AND_WIDTH`; a file without a bias has a bias of 0.
+
+    A normalised layer, (F, K) in LDAM-DRW, goes into a cosine head only.
+
+    Args:
+        model: the network, whose classes are in the order of the file's.
+        file: a state dict, as :func:`evenhand.models.weights.read_state` takes it.
+
+    Raises:
+        EvenhandError: the file has no last layer, or one for another number of classes or of another kind.
+    """
+    head = model.get_submodule("network.head")
+    state = {key: value for key, value in rename_published(read_state(file)).items() if key.startswith("head.")}
+    state = {key.removeprefix("head."): value for key, value in state.items()}
+    weight, own = state.get("weight"), head.get_parameter("weight")
+    if isinstance(head, CosineHead) and weight is not None and weight.shape == own.shape[::-1]:
+        state["weight"] = weight.T
+    elif weight is None or weight.shape != own.shape:
+        seen = "no last layer" if weight is None else f"a last layer of {' x '.join(map(str, weight.shape))}"
+        raise EvenhandError(
+            f"{file} has {seen}, but this run needs one of {' x '.join(map(str, own.shape))} (classes x features); set "
+            "start.load=body."
+        )
+    if isinstance(head, nn.Linear):
+        state.setdefault("bias", torch.zeros(len(own)))
+    fill(head, state, fresh="scale", what=f"The weights of the last layer in {file}")
 
 
 class CifarResNet(nn.Module):

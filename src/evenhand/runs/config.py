@@ -143,7 +143,8 @@ class StartConfig(_Section):
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """Of the weights, filled in when the run begins; a run goes on with no others. It names the run, not the path."""
     load: Literal["all", "body"] = "all"
-    """`body`: the last layer begins afresh, as it must where the classes are others."""
+    """`body`: the last layer begins afresh, as it must where the classes are others. `all` of a file that evenhand did
+    not write: of a ResNet for CIFAR only, and its classes must be in the order of these data."""
     train: Literal["all", "head"] = "all"
     """`head`: the last layer only; the body is frozen and in evaluation mode."""
 

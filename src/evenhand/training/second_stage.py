@@ -6,6 +6,7 @@ from safetensors import SafetensorError, safe_open
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.text import some
+from evenhand.models.cifar import BLOCKS_AND_WIDTH, fill_head
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
@@ -99,7 +100,7 @@ def foreign_weights(config: Config) -> Path | None:
                 return None
     except (SafetensorError, OSError):
         pass
-    if config.start.load == "all":
+    if config.start.load == "all" and config.model.name not in BLOCKS_AND_WIDTH:
         raise EvenhandError(f"{path} names no classes, so only its body can be loaded: set start.load=body.")
     return path
 
@@ -123,9 +124,14 @@ def require_network(weights: str, card: Card, name: str) -> None:
 
 
 def load_start(network: Classifier, config: Config, class_names: tuple[str, ...]) -> None:
-    """Fill a network with the weights that evenhand kept of another run."""
+    """Fill a network with the weights that evenhand kept of another run, or its last layer with that of a file."""
     weights, load = config.start.weights, config.start.load
-    if weights is None or foreign_weights(config) is not None:
+    if weights is None:
+        return
+    foreign = foreign_weights(config)
+    if foreign is not None:  # the body is in place already
+        if load == "all":
+            fill_head(network, foreign)
         return
     path = selected_weights(weights)
     tensors, card = load_weights(path)
