@@ -12,5 +12,10 @@ if TYPE_CHECKING:
     from evenhand.runs.config import save_config as save_config
     from evenhand.runs.folder import Run as Run
     from evenhand.runs.folder import runs_in as runs_in
+    from evenhand.runs.record import RunRecord as RunRecord
+    from evenhand.runs.record import make_record as make_record
+    from evenhand.runs.record import read_record as read_record
+    from evenhand.runs.record import records_in as records_in
+    from evenhand.runs.record import write_record as write_record
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)
