@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Every run uses exactly one thread: the number of threads changes results in the last digits, and training amplifies it.
+# One thread per run: the number of threads changes results in the last digits, and training amplifies that.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import yaml

@@ -1,36 +1,36 @@
-"""A study's finished runs as a table: measured beside published, column by column."""
+"""The finished runs of a study as a table: measured against published, column by column."""
 
 import statistics
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evenhand.core.errors import EvenhandError
-from evenhand.data.sources import load_source
-from evenhand.experiments.grid.jobs import Job, read_failure
+from evenhand.experiments.grid.jobs import read_failure
 from evenhand.metrics.paired import PairedDifference, balanced_resolution, paired_difference
-from evenhand.paper._choices import open_choices
-from evenhand.paper._ordering import Ordering, beyond_noise, correct_together, judge_ordering
+from evenhand.paper._deviations import deviations
+from evenhand.paper._open_choices import open_choices
+from evenhand.paper._ordering import Ordering, beyond_noise, compare_order, correct_together
+from evenhand.paper._provenance import provenance
 from evenhand.paper._published import NETWORKS, imbalance_words
-from evenhand.paper.planning import StudyCell, StudyOptions, deviations, plan
+from evenhand.paper._run_store import RunStore
+from evenhand.paper.planning import StudyCell, StudyOptions, jobs_of, plan
 from evenhand.paper.studies import PLAIN_FOCAL, RELEASED, Study
 from evenhand.runs.content import Summary
-from evenhand.runs.folder import Run
+from evenhand.runs.record import FinishedRun, RunRecord
 
 MEASURES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One measure of one cell, as a share."""
+    """One measure of one cell, 0 to 1."""
 
     values: dict[int, float]
     """By seed."""
     resolution: float = 0.0
-    """What one test image changes."""
+    """How much one test image changes it."""
 
     @property
     def mean(self) -> float:
@@ -45,15 +45,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """A cell with what its finished runs came to."""
+    """A cell with the results of its finished runs."""
 
     cell: StudyCell
     measured: dict[str, Measured]
-    """By measure; empty where no run is finished."""
-    runs: tuple[Job, ...]
-    """The finished ones."""
+    """By measure; empty without a finished run."""
+    runs: tuple[FinishedRun, ...]
     majority: dict[str, float]
-    """What always answering the largest class would have reached, as a share, by measure; empty without a run."""
+    """What always predicting the largest class would reach, 0 to 1, by measure; empty without a finished run."""
     failed: bool
     """Whether half of its runs or more learned nothing."""
 
@@ -62,8 +61,13 @@ class MeasuredCell:
         """Finished runs."""
         return len(self.runs)
 
+    @property
+    def missing(self) -> list[int]:
+        """Seeds without a finished run."""
+        return sorted(set(self.cell.seeds) - {run.config.seed for run in self.runs})
+
     def difference(self, measure: str) -> float | None:
-        """Return measured minus published, as shares; None where that compares nothing."""
+        """Return measured minus published, None where they cannot be compared."""
         if self.cell.published is None or not self.cell.comparable or measure not in self.measured:
             return None
         return self.measured[measure].mean - self.cell.published
@@ -71,33 +75,53 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class MeasuredColumn:
-    """The methods under one set of conditions."""
+    """The methods under one set of conditions; differences are of values 0 to 1, by measure."""
 
     cells: tuple[MeasuredCell, ...]
     orderings: dict[str, Ordering]
-    """By measure; empty where the paper prints no two methods there."""
-    sign: dict[str, PairedDifference]
-    """CCE with the paper's sign minus that with the released code's, in shares, by measure; empty without both."""
+    """Empty where the paper prints fewer than two methods."""
+    gains: dict[str, dict[str, PairedDifference]]
+    """CCE (or gamma=-1) minus each other method, by measure and method."""
     alpha: dict[str, PairedDifference]
-    """Focal loss with its alpha minus that without, in shares, by measure; empty without both."""
+    """Focal loss with its alpha minus without; empty without both."""
 
     @property
-    def stand_in(self) -> bool:
-        """Whether another network stands in for the paper's."""
-        return self.cells[0].cell.config.model.name not in NETWORKS
+    def reference(self) -> str:
+        """The method that the others are compared with."""
+        return "CCE" if any(each.cell.method == "CCE" for each in self.cells) else "gamma=-1"
+
+    @property
+    def signs(self) -> dict[str, PairedDifference]:
+        """CCE with the paper's sign minus that with the released code's; empty without both."""
+        return {measure: found[RELEASED] for measure, found in self.gains.items() if RELEASED in found}
+
+    @property
+    def finished(self) -> int:
+        """Finished runs."""
+        return sum(each.n for each in self.cells)
+
+    @property
+    def substitute(self) -> bool:
+        """Whether another network is trained than the paper's."""
+        return _is_substitute(self.cells[0].cell)
 
     @property
     def title(self) -> str:
-        """Say which conditions."""
+        """The data set, the imbalance and the network."""
         cell = self.cells[0].cell
         trained, row = cell.config.model.name, NETWORKS.get(cell.row, cell.row)
-        network = row if NETWORKS.get(trained, trained) == row else f"{trained} (in the paper {row})"
+        network = f"{trained} (in the paper {row})" if self.substitute else row
         return f"{cell.config.data.source}, {imbalance_words(cell.config.data.imbalance)}, {network}"
+
+    def not_run(self) -> str:
+        """Return the methods and seeds without a finished run, empty if there are none."""
+        missing = [f"{each.cell.method} (seeds {_seed_words(each.missing)})" for each in self.cells if each.missing]
+        return ", ".join(missing) if self.finished else "no run"
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a study came to so far."""
+    """The results of a study so far."""
 
     study: Study
     options: StudyOptions
@@ -106,121 +130,114 @@ class Reproduction:
     """Runs of the whole study."""
     failed: tuple[str, ...]
     """Runs that failed, each with its reason."""
-    made: dict[str, Any]
-    """On what, with which versions, and when the finished runs were made."""
+    provenance: dict[str, Any]
+    """Machines, versions, dates and hours of the finished runs, see :func:`~evenhand.paper._provenance.provenance`."""
     command: str = ""
 
     @property
     def finished(self) -> int:
-        """Runs that are finished."""
-        return len({run.folder for column in self.columns for cell in column.cells for run in cell.runs})
+        """Finished runs."""
+        return len({run.name for column in self.columns for cell in column.cells for run in cell.runs})
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What is shown: accuracy too where the test set is imbalanced."""
-        return tuple(MEASURES) if self.study.both else ("balanced_accuracy",)
+        """The measures that are shown: accuracy too where the test set is imbalanced."""
+        return tuple(MEASURES) if self.study.imbalanced_test else ("balanced_accuracy",)
 
     def deviations(self) -> list[str]:
-        """Say where it differs from what the paper did."""
+        """Return where it differs from what the paper did."""
         return deviations(self.study, self.options)
 
-    def choices(self) -> list[str]:
-        """Say what the paper leaves open and was chosen here."""
-        return open_choices(self.study)
+    def open_choices(self) -> list[str]:
+        """Return what the paper leaves open, and the choice made here."""
+        return open_choices([each.cell for column in self.columns for each in column.cells])
 
-    def failures(self) -> list[str]:
-        """Say first what failed."""
-        return [
+    def not_run(self) -> list[str]:
+        """Return what was not run, by column."""
+        return [f"{column.title}: {column.not_run()}" for column in self.columns if column.not_run()]
+
+    def conclusions(self) -> list[str]:
+        """Return the results in a few sentences, failures first."""
+        missing = self.wanted - self.finished
+        lines = [
             f"{', '.join(each.cell.method for each in column.cells if each.failed)} learned nothing at {column.title}: "
             "nothing is concluded from that."
             for column in self.columns
             if any(each.failed for each in column.cells)
         ]
-
-    def conclusions(self) -> list[str]:
-        """Say in a few sentences what came out."""
-        missing = self.wanted - self.finished
-        lines = self.failures()
-        lines += [f"{missing} of {self.wanted} runs are missing: what follows is partial."] if missing else []
+        lines += [f"{missing} of {self.wanted} runs are missing: the results are partial."] if missing else []
         for measure in self.measures:
             orderings = [column.orderings[measure] for column in self.columns if measure in column.orderings]
-            judged = [each for each in orderings if each.state is not None]
-            pairs = [pair for each in judged for pair in each.pairs]
+            known = [each for each in orderings if each.state is not None]
+            pairs = [pair for each in known for pair in each.pairs]
             if not pairs:
                 continue
             agree, against = ([pair for pair in pairs if pair.agrees is wanted] for wanted in (True, False))
-            states = Counter(str(each.state) for each in judged)
-            said = ", ".join(f"{state} in {count}" for state, count in states.items())
+            states = Counter(str(each.state) for each in known)
+            counted = ", ".join(f"{state} in {count}" for state, count in states.items())
             lines.append(
-                f"By {MEASURES[measure]}, the published order of methods, {len(judged)} columns: {said}; "
-                f"{len(agree)} of {len(pairs)} pairs agree ({beyond_noise(agree)}), {len(against)} stand the other "
-                f"way round ({beyond_noise(against)})."
+                f"By {MEASURES[measure]}, the published order of methods, {len(known)} columns: {counted}; "
+                f"{len(agree)} of {len(pairs)} pairs agree ({beyond_noise(agree)}), {len(against)} are reversed "
+                f"({beyond_noise(against)})."
             )
         return lines
 
 
-def check_sources(cells: Iterable[StudyCell]) -> None:
-    """Load every data set once, before any run begins: what is missing is said, or downloaded, here."""
-    for source, root in dict.fromkeys((cell.config.data.source, cell.config.data.root) for cell in cells):
-        load_source(source, data_root=root)
-
-
-def read_reproduction(study: Study, options: StudyOptions, root: Path, *, command: str = "") -> Reproduction:
+def read_reproduction(
+    study: Study, options: StudyOptions, root: Path, *, records: Iterable[RunRecord] = (), command: str = ""
+) -> Reproduction:
     """Read what is finished of a study.
 
     Args:
-        study: of a table or a figure.
-        options: as its runs were made.
+        study: a table or a figure.
+        options: those of its runs.
         root: the folder of the run folders.
-        command: what was typed, for the record.
+        records: of further runs.
+        command: the command line, for the page.
     """
-    cells = plan(study, options)
+    store, cells = RunStore(root, records), plan(study, options)
     columns: dict[tuple[str, str, str], list[MeasuredCell]] = {}
     for cell in cells:
-        columns.setdefault(cell.column, []).append(_measure(cell, root))
-    jobs = {job.folder: job for cell in cells for job in cell.jobs(root)}
-    done = [run for members in columns.values() for cell in members for run in cell.runs]
-    unfinished = [job for job in jobs.values() if not Run(job.folder).finished]
+        columns.setdefault(cell.column, []).append(_measure(cell, store))
+    jobs = jobs_of(cells, root)
+    finished = {run.name: run for members in columns.values() for each in members for run in each.runs}
+    failures = (read_failure(job) for job in jobs if store.find(job) is None)
     return Reproduction(
         study=study,
         options=options,
         columns=_corrected([_column(members) for members in columns.values()]),
         wanted=len(jobs),
-        failed=tuple(f"{each.job.folder.name}: {each.reason}" for each in map(read_failure, unfinished) if each),
-        made=how_made([run.folder for run in done]),
+        failed=tuple(f"{each.job.folder.name}: {each.reason}" for each in failures if each),
+        provenance=provenance(finished.values()),
         command=command,
     )
 
 
-def _measure(cell: StudyCell, root: Path) -> MeasuredCell:
-    finished = [job for job in cell.jobs(root) if Run(job.folder).finished]
-    summaries = {job.config.seed: Run(job.folder).summary for job in finished}
+def _measure(cell: StudyCell, store: RunStore) -> MeasuredCell:
+    runs = [run for run in map(store.find, cell.jobs(store.root)) if run is not None]
+    summaries = {run.config.seed: run.summary for run in runs}
     measured = {
         measure: Measured(
             {seed: float(getattr(each, measure)) for seed, each in summaries.items()},
             max(_resolution(measure, each) for each in summaries.values()),
         )
-        for measure in (MEASURES if finished else ())
+        for measure in (MEASURES if runs else ())
     }
-    nothing = sum(learned_nothing(each) for each in summaries.values())
+    nothing = sum(map(learned_nothing, summaries.values()))
     return MeasuredCell(
-        cell,
-        measured,
-        tuple(finished),
-        _majority(list(summaries.values())),
-        bool(nothing) and 2 * nothing >= len(finished),
+        cell, measured, tuple(runs), _majority(list(summaries.values())), bool(nothing) and 2 * nothing >= len(runs)
     )
 
 
 def learned_nothing(summary: Summary) -> bool:
-    """Whether a run is no better than always answering one class, by its summary."""
+    """Return whether a run is no better than always predicting one class."""
     tested = sum(row.test_count > 0 for row in summary.per_class)
-    told = any(each.startswith("learned nothing") for each in summary.failures)
-    return told or summary.balanced_accuracy <= 1 / tested
+    reported = any(each.startswith("learned nothing") for each in summary.failures)
+    return reported or summary.balanced_accuracy <= 1 / tested
 
 
 def _majority(summaries: Sequence[Summary]) -> dict[str, float]:
-    """Return what always answering the class with most training images would reach, as a share."""
+    """Return what always predicting the class with most training images would reach, 0 to 1, by measure."""
     if not summaries:
         return {}
     shares, chances = [], []
@@ -249,46 +266,42 @@ def _resolution(measure: str, summary: Summary) -> float:
 
 def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
     published = {each.cell.method: each.cell.published for each in cells if each.cell.published is not None}
-    orderings: dict[str, Ordering] = {}
-    signs: dict[str, PairedDifference] = {}
-    alphas: dict[str, PairedDifference] = {}
-    stand_in = cells[0].cell.config.model.name not in NETWORKS
+    substitute = _is_substitute(cells[0].cell)
     failed = [each.cell.method for each in cells if each.failed]
+    column = MeasuredColumn(tuple(cells), {}, {}, {})
     for measure in MEASURES:
         found = {each.cell.method: each.measured[measure] for each in cells if measure in each.measured}
         values = {method: own.values for method, own in found.items()}
         step = max((own.resolution for own in found.values()), default=0.0)
         if len(published) > 1:
-            orderings[measure] = judge_ordering(published, values, resolution=step, stand_in=stand_in, failed=failed)
-        ours = "CCE" if "CCE" in values else "gamma=-1"
-        for found_in, one, other in ((signs, ours, RELEASED), (alphas, "FL", PLAIN_FOCAL)):
-            common = sorted(set(values.get(one, {})) & set(values.get(other, {})))
-            if common:
-                pairs = ([values[method][seed] for seed in common] for method in (one, other))
-                found_in[measure] = paired_difference(*pairs, resolution=step)
-    return MeasuredColumn(tuple(cells), orderings, signs, alphas)
+            column.orderings[measure] = compare_order(
+                published, values, resolution=step, substitute=substitute, failed=failed
+            )
+        others = [method for method in values if method != column.reference]
+        gains = {other: _paired(values, column.reference, other, step) for other in others}
+        column.gains[measure] = {other: gain for other, gain in gains.items() if gain is not None}
+        alpha = _paired(values, "FL", PLAIN_FOCAL, step)
+        if alpha is not None:
+            column.alpha[measure] = alpha
+    return column
 
 
-def how_made(folders: Sequence[Path]) -> dict[str, Any]:
-    """Gather on what, with which versions and when runs were made; each as the list of what occurs.
+def _paired(
+    values: Mapping[str, Mapping[int, float]], one: str, other: str, resolution: float
+) -> PairedDifference | None:
+    """Compare two methods over the seeds that both have, None without any."""
+    common = sorted(set(values.get(one, {})) & set(values.get(other, {})))
+    if not common:
+        return None
+    return paired_difference(
+        *([values[method][seed] for seed in common] for method in (one, other)), resolution=resolution
+    )
 
-    Host names are in none of it.
-    """
-    found: dict[str, list[str]] = {"machines": [], "versions": [], "code": [], "dates": []}
-    for folder in folders:
-        try:
-            made_on = Run(folder).environment
-        except EvenhandError:
-            continue  # it serves the record only
-        if made_on.started is None:
-            continue
-        machine = (
-            f"{made_on.cpus} processors ({made_on.processor}), {made_on.device}, {made_on.precision}, "
-            f"{made_on.threads} threads a run"
-        )
-        versions = ", ".join(f"{name} {number}" for name, number in made_on.versions.items())
-        new = (machine, f"Python {made_on.python}, {versions}", str(made_on.code), made_on.started[:10])
-        for values, value in zip(found.values(), new, strict=True):
-            if value not in values:
-                values.append(value)
-    return {name: sorted(values) for name, values in found.items()} | {"written": time.strftime("%Y-%m-%d")}
+
+def _is_substitute(cell: StudyCell) -> bool:
+    return cell.config.model.name != cell.row
+
+
+def _seed_words(seeds: Sequence[int]) -> str:
+    consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    return f"{seeds[0]}-{seeds[-1]}" if consecutive else ", ".join(map(str, seeds))

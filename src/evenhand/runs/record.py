@@ -33,19 +33,24 @@ class FinishedRun(Protocol):
     """What tables and claims read of a finished run: a :class:`~evenhand.runs.folder.Run` or a :class:`RunRecord`."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the run."""
 
     @property
-    def config(self) -> Config: ...
+    def config(self) -> Config:
+        """Everything that is needed to repeat it."""
 
     @property
-    def environment(self) -> Environment: ...
+    def environment(self) -> Environment:
+        """On what it was trained."""
 
     @property
-    def summary(self) -> Summary: ...
+    def summary(self) -> Summary:
+        """Its evaluation on the test set."""
 
     @property
-    def history(self) -> list[EpochRow]: ...
+    def history(self) -> list[EpochRow]:
+        """One row per epoch."""
 
 
 @dataclass(frozen=True, eq=False)
