@@ -198,11 +198,11 @@ def test_with_all_records_nothing_is_trained_and_no_data_are_needed(run, monkeyp
 def test_without_training_what_is_missing_is_listed(run) -> None:  # type: ignore[no-untyped-def]
     code, out, err = run(*FAIR, "--no-train", "--out", "here")
     assert code == 0, err
-    assert "Not run: fashion-mnist, LT 100, resnet8 (in the paper ResNet-34): CCE (seeds 1)" in out
+    assert "Not run: fashion-mnist, LT 100, resnet8 (in the paper ResNet-34): CCE (seed 1)" in out
     [page] = Path("here").glob("*/table.md")
     text = page.read_text()
     assert "7 of 8 runs" in text
-    assert "**Not run**\n\n- fashion-mnist, LT 100, resnet8 (in the paper ResNet-34): CCE (seeds 1)" in text
+    assert "**Not run**\n\n- fashion-mnist, LT 100, resnet8 (in the paper ResNet-34): CCE (seed 1)" in text
     assert f"evenhand reproduce {' '.join(FAIR)} --no-train --out here" in text
     assert not Path("here/runs").exists()
 

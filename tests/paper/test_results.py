@@ -44,7 +44,7 @@ def test_an_order_holds_if_every_pair_agrees() -> None:
         for place, (method, value) in enumerate(PAPER.items())
     }
     assert compare_order(PAPER, sure).state == "holds"
-    assert compare_order(PAPER, sure, substitute=True).state == "holds at this scale"
+    assert compare_order(PAPER, sure, reduced=True).state == "holds at this scale"
     assert "holds; 6 of 6 pairs agree, 6 of them beyond noise." in compare_order(PAPER, sure).sentence()
 
 
@@ -54,7 +54,7 @@ def test_one_pair_reversed_beyond_noise_breaks_it() -> None:
         for place, (method, value) in enumerate((PAPER | {"CCE": 0.80}).items())
     }
     assert compare_order(PAPER, sure).state == "does not hold"
-    assert compare_order(PAPER, sure, substitute=True).state == "no sign of it at this scale"
+    assert compare_order(PAPER, sure, reduced=True).state == "no sign of it at this scale"
     assert compare_order(PAPER, sure, failed=["CCE"]).state == "holds"
     assert (
         compare_order(PAPER, sure, failed=["CCE"])

@@ -1,10 +1,8 @@
 """Studies as runs: under every protocol a list of valid configs; nothing is trained."""
 
-import importlib.util
 import os
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -25,6 +23,7 @@ from evenhand.paper.planning import StudyOptions, jobs_of, parse_seeds, plan
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, STUDIES, Study, find_study
 from evenhand.runs.config import DataConfig, make_config, validate
 from evenhand.training.objectives import build_objective
+from tests.test_study_tool import load_study_tool
 
 DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
 with_runs = [study for study in STUDIES.values() if study.panels]
@@ -96,19 +95,8 @@ def test_the_small_protocol_keeps_the_shape_of_the_data() -> None:
 def test_small_road_marking_keeps_all_images_and_has_both_splits() -> None:
     configs = [cell.config for cell in plan(STUDIES["table-road"], options("small"))]
     assert {config.data.source for config in configs} == {"road-marking", "road-marking:split=runs"}
-    assert {config.model.name for config in configs} == {"resnet8", "squeezenet"}
+    assert {config.model.name for config in configs} == {"resnet8"}
     assert {(config.data.fraction, config.data.image_size, config.epochs) for config in configs} == {(1.0, 32, 20)}
-
-
-def load_study_tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Import tools/study.py, which sets the number of threads for its own runs."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    spec = importlib.util.spec_from_file_location("study_tool", Path(__file__).parents[2] / "tools" / "study.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def names(study: str, **other: object) -> set[str]:
@@ -158,8 +146,13 @@ def test_protocol_fair_takes_all_images_the_last_epoch_and_the_methods_of_the_pa
             assert cell.method not in (PLAIN_FOCAL, "released")
             lr = {"resnet8": 0.1, "squeezenet": 0.01}[config.model.name]
             assert config.optimizer.lr == lr
-    for name, networks in (("road", {"resnet8", "squeezenet"}), ("svhn", {"resnet8"}), ("cifar10", {"resnet8"})):
-        assert {cell.config.model.name for cell in plan(STUDIES[f"table-{name}"], options("fair"))} >= networks
+    for name, pairs in (
+        ("road", {("resnet50", "resnet8"), ("squeezenet", "squeezenet")}),
+        ("svhn", {("resnet50", "resnet8"), ("resnet101", "squeezenet")}),
+        ("cifar10", {("resnet34", "resnet8")}),
+    ):
+        cells = plan(STUDIES[f"table-{name}"], options("fair"))
+        assert {(cell.row, cell.config.model.name) for cell in cells} == pairs
     printed = {method for column in published_tables()["table-gamma"].columns for method in column.values}
     assert {cell.method for cell in plan(STUDIES["table-gamma"], options("fair"))} == printed
 

@@ -229,7 +229,7 @@ def claims_markdown(checked: list[CheckedClaim], command: str, provenance: dict[
         "*published*: the paper's own tables; *ours*: our finished runs, with the paired difference over seeds, its",
         "95% interval (not corrected) and n. A difference counts beyond noise: p < 0.05 in a paired t-test, corrected",
         "by Holm for all pairs of its page; the evidence against a claim is corrected once more over all its findings.",
-        "Runs with another network than the paper's show at most *no sign of it at this scale*; objectives that",
+        "Runs that differ from the paper's training show at most *no sign of it at this scale*; objectives that",
         "learned nothing are left out.",
         "",
     ]

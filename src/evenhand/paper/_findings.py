@@ -36,8 +36,8 @@ class Finding:
     detail: str
     against: float = 1.0
     """The p-value of the evidence against the claim, corrected within the finding; 1 without any."""
-    substitute: bool = False
-    """Whether another network is trained than the paper's."""
+    reduced: bool = False
+    """Whether training differs from the paper's in network, data or recipe."""
 
 
 def find_findings(store: RunStore, speed: Path) -> dict[str, list[Finding]]:
@@ -65,14 +65,14 @@ def find_findings(store: RunStore, speed: Path) -> dict[str, list[Finding]]:
 def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal["not run yet"]:
     """Combine findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
 
-    The evidence against it is corrected once more, by Holm over all findings. Where the paper's own networks were
-    trained, these alone decide.
+    The evidence against it is corrected once more, by Holm over all findings. Where runs were
+    trained as in the paper, these alone decide.
 
     Args:
         findings: of one claim.
         exceptions: the number of findings that may fail while the claim holds, if more hold.
     """
-    own = [each for each in findings if not each.substitute] or list(findings)
+    own = [each for each in findings if not each.reduced] or list(findings)
     if not own:
         return "not run yet"
     against = [_clear(p) for p in holm([each.against for each in own])]
@@ -84,7 +84,7 @@ def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal
     return decided(
         holds=others <= exceptions and others < held,
         fails=fails > exceptions,
-        substitute=any(each.substitute for each in own),
+        reduced=any(each.reduced for each in own),
     )
 
 
@@ -114,8 +114,8 @@ def _clear(p: float | None) -> bool:
 
 def _finding(group: Group, detail: str, *, holds: bool, against: float) -> Finding:
     """Return a finding; `against` is the p-value of the evidence against the claim, 1 without any."""
-    state = decided(holds=holds, fails=against < LEVEL, substitute=group.substitute)
-    return Finding(group.where, state, detail, against, group.substitute)
+    state = decided(holds=holds, fails=against < LEVEL, reduced=group.reduced)
+    return Finding(group.where, state, detail, against, group.reduced)
 
 
 def _one_difference(group: Group, detail: str, difference: PairedDifference) -> Finding:
@@ -165,7 +165,7 @@ def _gain(group: Group) -> Finding | None:
             group.where,
             "not decided",
             f"{detail}; {config.model.name} decides nothing about ResNet-101",
-            substitute=True,
+            reduced=True,
         )
     state: State = "not decided"
     if difference.low is not None and difference.high is not None:

@@ -9,9 +9,8 @@ from evenhand.experiments.grid.naming import canonical_source
 from evenhand.metrics.paired import PairedDifference, balanced_resolution, holm, paired_difference
 from evenhand.paper._published import imbalance_words
 from evenhand.paper._run_store import RunStore
-from evenhand.paper.planning import objective_of, resplits
+from evenhand.paper.planning import is_reduced, objective_of, resplits
 from evenhand.paper.results import learned_nothing
-from evenhand.paper.studies import paper_networks
 from evenhand.runs.config import Config
 from evenhand.runs.record import FinishedRun
 from evenhand.training.objectives import canonical_objective
@@ -31,15 +30,16 @@ class Group:
     """Of two objectives in balanced accuracy, corrected for all pairs of the page."""
 
     @property
-    def substitute(self) -> bool:
-        """Whether another network is trained than the paper's."""
-        return self.config.model.name not in paper_networks(canonical_source(self.config.data.source).split(":")[0])
+    def reduced(self) -> bool:
+        """Whether its runs differ from the paper's training."""
+        return is_reduced(self.config)
 
     @property
     def page(self) -> tuple[object, ...]:
         """What the columns of a page share."""
         data = self.config.data
-        return canonical_source(data.source).split(":")[0], self.config.epochs, data.fraction, data.image_size
+        source, config = canonical_source(data.source).split(":")[0], self.config
+        return source, data.fraction, data.image_size, config.epochs, config.batch_size, config.schedule
 
     @property
     def where(self) -> str:

@@ -9,7 +9,7 @@ from evenhand.experiments.comparison.verdict import listed
 from evenhand.metrics.paired import LEVEL, PairedDifference, holm, paired_difference
 
 State = Literal["holds", "does not hold", "not decided", "holds at this scale", "no sign of it at this scale"]
-"""What runs show about a claim or an order; the last two are for runs with another network than the paper's."""
+"""What runs show about a claim or an order; the last two are for runs at another scale than the paper's."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Ordering:
     """All pairs that the paper does not tie."""
     ties: tuple[Pair, ...] = ()
     """Pairs that it ties: they decide nothing, and count in the correction."""
-    substitute: bool = False
-    """Whether another network is trained than the paper's."""
+    reduced: bool = False
+    """Whether training differs from the paper's in network, data or recipe."""
     failed: tuple[str, ...] = ()
     """Methods that learned nothing; they are in no pair."""
 
@@ -66,7 +66,7 @@ class Ordering:
         return decided(
             holds=len(clear) == len(self.pairs) and all(pair.agrees for pair in clear),
             fails=any(not pair.agrees for pair in clear),
-            substitute=self.substitute,
+            reduced=self.reduced,
         )
 
     def sentence(self) -> str:
@@ -88,18 +88,18 @@ class Ordering:
         return f"{start}; {counted}; reversed: {', '.join(swapped[:5])}{more}.{failed}"
 
 
-def decided(*, holds: bool, fails: bool, substitute: bool) -> State:
+def decided(*, holds: bool, fails: bool, reduced: bool) -> State:
     """Return the state of a claim or an order.
 
     Example:
         >>> from evenhand.paper._ordering import decided
-        >>> decided(holds=False, fails=True, substitute=True)
+        >>> decided(holds=False, fails=True, reduced=True)
         'no sign of it at this scale'
     """
     if fails:
-        return "no sign of it at this scale" if substitute else "does not hold"
+        return "no sign of it at this scale" if reduced else "does not hold"
     if holds:
-        return "holds at this scale" if substitute else "holds"
+        return "holds at this scale" if reduced else "holds"
     return "not decided"
 
 
@@ -128,7 +128,7 @@ def compare_order(
     measured: Mapping[str, Mapping[int, float]],
     *,
     resolution: float = 0.0,
-    substitute: bool = False,
+    reduced: bool = False,
     failed: Sequence[str] = (),
 ) -> Ordering:
     """Compare the order of methods with the published one, pair by pair over common seeds.
@@ -141,7 +141,7 @@ def compare_order(
         published: values 0 to 1, by method.
         measured: values 0 to 1, by method and seed; methods without published or measured values are left out.
         resolution: how much one test image changes a value; differences that vary by less are equal.
-        substitute: whether another network is trained than the paper's.
+        reduced: whether training differs from the paper's in network, data or recipe.
         failed: methods that learned nothing.
 
     Example:
@@ -162,7 +162,7 @@ def compare_order(
             found.append(Pair(better, worse, difference, paired_difference(*values, resolution=resolution), None))
     pairs, ties = ([pair for pair in found if bool(pair.published) is ordered] for ordered in (True, False))
     left_out = tuple(method for method in known if method in failed)
-    [ordering] = correct_together([Ordering(tuple(known), tuple(pairs), tuple(ties), substitute, left_out)])
+    [ordering] = correct_together([Ordering(tuple(known), tuple(pairs), tuple(ties), reduced, left_out)])
     return ordering
 
 

@@ -20,7 +20,7 @@ class Protocol:
     network: str | None = None
     """Trained instead of the first network of a study; None: all networks of the study are trained."""
     second_network: str | None = None
-    """Trained as well, where a study has it."""
+    """Trained as well, where a study has several networks."""
     network_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Changes to the recipe by network."""
     plain_focal: bool = False
@@ -44,8 +44,6 @@ PROTOCOLS: dict[str, Protocol] = {
         settings={"select": "last", "epochs": 10, "data__fraction": 0.25},
         road_settings={"select": "last", "epochs": 20, "data__image_size": 32},
         network="resnet8",
-        second_network="squeezenet",
-        network_settings=SQUEEZENET,
         plain_focal=True,
         few_gammas=True,
         caveat="Protocol small is a quick check: rare classes have too few images and steps for it to decide anything "

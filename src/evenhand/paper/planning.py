@@ -11,7 +11,7 @@ from evenhand.experiments.grid.naming import run_folder
 from evenhand.models.build import require_model
 from evenhand.paper._protocols import PROTOCOLS, Protocol, ProtocolName
 from evenhand.paper._published import published_tables
-from evenhand.paper.studies import METHODS, PLAIN_FOCAL, RELEASED, Panel, Study
+from evenhand.paper.studies import METHODS, PLAIN_FOCAL, RELEASED, Panel, Study, paper_networks
 from evenhand.runs.config import Config, ScheduleConfig, make_config
 
 ROAD = "road-marking"
@@ -104,6 +104,26 @@ def resplits(config: Config) -> bool:
     return config.data.source.startswith(f"{ROAD}:") and "split=runs" in config.data.source
 
 
+def is_reduced(config: Config) -> bool:
+    """Return whether a run differs from the paper's training: in network, data or recipe.
+
+    Example:
+        >>> from evenhand.paper.planning import is_reduced
+        >>> from evenhand.runs.config import make_config
+        >>> paper = make_config("paper", data__source="cifar10", data__imbalance="exp:100", objective="ce", seed=5)
+        >>> is_reduced(paper), is_reduced(paper.model_copy(update={"epochs": 30}))
+        (False, True)
+    """
+    data, network = config.data, config.model.name
+    source = data.source.split(":")[0]
+    if network not in paper_networks(source):
+        return True
+    paper = _config(source, data.imbalance, network, config.objective, StudyOptions("paper", (config.seed,)))
+    own = {"source": source, "root": None, "split_seed": paper.data.split_seed}  # another split is not a reduction
+    same = {"data": data.model_copy(update=own), "compute": paper.compute, "track_test": paper.track_test}
+    return config.model_copy(update=same) != paper
+
+
 def plan(study: Study, options: StudyOptions) -> list[StudyCell]:
     """Return the cells of a study, each with the config it is trained with.
 
@@ -193,8 +213,10 @@ def _networks(panel: Panel, options: StudyOptions) -> list[tuple[str, str]]:
         return [(model if model in panel.networks else panel.networks[0], model)]
     if protocol.network is None:
         return [(network, network) for network in panel.networks]
-    second = protocol.second_network
-    return [(panel.networks[0], protocol.network), *((each, each) for each in panel.networks if each == second)]
+    pairs, second = [(panel.networks[0], protocol.network)], protocol.second_network
+    if second is not None and len(panel.networks) > 1:
+        pairs.append((second if second in panel.networks else panel.networks[1], second))
+    return pairs
 
 
 def _config(source: str, imbalance: str, network: str, objective: str, options: StudyOptions) -> Config:

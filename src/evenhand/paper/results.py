@@ -15,7 +15,7 @@ from evenhand.paper._ordering import Ordering, beyond_noise, compare_order, corr
 from evenhand.paper._provenance import provenance
 from evenhand.paper._published import NETWORKS, imbalance_words
 from evenhand.paper._run_store import RunStore
-from evenhand.paper.planning import StudyCell, StudyOptions, jobs_of, plan
+from evenhand.paper.planning import StudyCell, StudyOptions, is_reduced, jobs_of, plan
 from evenhand.paper.studies import PLAIN_FOCAL, RELEASED, Study
 from evenhand.runs.content import Summary
 from evenhand.runs.record import FinishedRun, RunRecord
@@ -101,21 +101,16 @@ class MeasuredColumn:
         return sum(each.n for each in self.cells)
 
     @property
-    def substitute(self) -> bool:
-        """Whether another network is trained than the paper's."""
-        return _is_substitute(self.cells[0].cell)
-
-    @property
     def title(self) -> str:
         """The data set, the imbalance and the network."""
         cell = self.cells[0].cell
         trained, row = cell.config.model.name, NETWORKS.get(cell.row, cell.row)
-        network = f"{trained} (in the paper {row})" if self.substitute else row
+        network = row if trained == cell.row else f"{trained} (in the paper {row})"
         return f"{cell.config.data.source}, {imbalance_words(cell.config.data.imbalance)}, {network}"
 
     def not_run(self) -> str:
         """Return the methods and seeds without a finished run, empty if there are none."""
-        missing = [f"{each.cell.method} (seeds {_seed_words(each.missing)})" for each in self.cells if each.missing]
+        missing = [f"{each.cell.method} ({_seed_words(each.missing)})" for each in self.cells if each.missing]
         return ", ".join(missing) if self.finished else "no run"
 
 
@@ -175,8 +170,9 @@ class Reproduction:
             agree, against = ([pair for pair in pairs if pair.agrees is wanted] for wanted in (True, False))
             states = Counter(str(each.state) for each in known)
             counted = ", ".join(f"{state} in {count}" for state, count in states.items())
+            columns = f"{len(known)} column{'s' * (len(known) != 1)}"
             lines.append(
-                f"By {MEASURES[measure]}, the published order of methods, {len(known)} columns: {counted}; "
+                f"By {MEASURES[measure]}, the published order of methods, {columns}: {counted}; "
                 f"{len(agree)} of {len(pairs)} pairs agree ({beyond_noise(agree)}), {len(against)} are reversed "
                 f"({beyond_noise(against)})."
             )
@@ -266,7 +262,8 @@ def _resolution(measure: str, summary: Summary) -> float:
 
 def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
     published = {each.cell.method: each.cell.published for each in cells if each.cell.published is not None}
-    substitute = _is_substitute(cells[0].cell)
+    first = cells[0].cell
+    reduced = is_reduced(first.config) or not first.comparable
     failed = [each.cell.method for each in cells if each.failed]
     column = MeasuredColumn(tuple(cells), {}, {}, {})
     for measure in MEASURES:
@@ -275,7 +272,7 @@ def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
         step = max((own.resolution for own in found.values()), default=0.0)
         if len(published) > 1:
             column.orderings[measure] = compare_order(
-                published, values, resolution=step, substitute=substitute, failed=failed
+                published, values, resolution=step, reduced=reduced, failed=failed
             )
         others = [method for method in values if method != column.reference]
         gains = {other: _paired(values, column.reference, other, step) for other in others}
@@ -298,10 +295,7 @@ def _paired(
     )
 
 
-def _is_substitute(cell: StudyCell) -> bool:
-    return cell.config.model.name != cell.row
-
-
 def _seed_words(seeds: Sequence[int]) -> str:
     consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
-    return f"{seeds[0]}-{seeds[-1]}" if consecutive else ", ".join(map(str, seeds))
+    numbers = f"{seeds[0]}-{seeds[-1]}" if consecutive else ", ".join(map(str, seeds))
+    return f"seed{'s' * (len(seeds) > 1)} {numbers}"
