@@ -5,30 +5,27 @@ Usage:
     python tools/study.py status --out OUT
     python tools/study.py keep --out OUT
 
-`run` finishes the planned runs, each on one thread, in the order of the plan; called again, it continues. `keep` writes
-docs/results/data/BLOCK/RUN.json for every finished run: config, environment, summary with the confusion matrix,
-history, and which test images were classified correctly.
+`run` finishes the planned runs that have no record yet, each on one thread, in the order of the plan; called again, it
+continues. `keep` writes docs/results/data/BLOCK/RUN.json for every finished run, as evenhand.runs.record defines it.
 """
 
 import argparse
-import base64
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# One thread per run: the number of threads changes the last digits of a sum, and training amplifies that.
+# One thread per run: the number of threads changes results in the last digits, and training amplifies that.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import numpy as np
 import yaml
 
 from evenhand.experiments.grid.jobs import Job, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.naming import run_folder
 from evenhand.runs.config import make_config
+from evenhand.runs.record import make_record, write_record
 from evenhand.runs.run import Run
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -39,7 +36,7 @@ def planned(out: Path, data_root: Path | None = None, only: list[str] | None = N
     """Yield the block and the job of every planned run, the first seed of all blocks first."""
     plan: dict[str, dict[str, Any]] = yaml.safe_load((RESULTS / "plan.yaml").read_text(encoding="utf-8"))
     blocks = {name: block for name, block in plan.items() if not only or name in only}
-    for place in range(max(len(block["seeds"]) for block in blocks.values())):
+    for place in range(max((len(block["seeds"]) for block in blocks.values()), default=0)):
         for name, block in blocks.items():
             for seed in block["seeds"][place : place + 1]:
                 for data in block.get("data", [{}]):
@@ -52,22 +49,13 @@ def planned(out: Path, data_root: Path | None = None, only: list[str] | None = N
                         yield name, Job(config, run_folder(out / "runs", config))
 
 
-def record(run: Run) -> dict[str, Any]:
-    """Return what is kept of a finished run; test images are in the order of their class, then as in the data set."""
-    predictions = run.predictions
-    correct = predictions.predicted() == predictions.targets
-    by_class = np.argsort(predictions.targets, kind="stable")
-    return {
-        "config": yaml.safe_load(run.config_text),
-        "environment": run.environment.model_dump(exclude={"commit"}),
-        "summary": run.summary.model_dump(mode="json"),
-        "history": run.history,
-        "correct": base64.b64encode(np.packbits(correct[by_class]).tobytes()).decode(),
-    }
+def record_path(block: str, job: Job) -> Path:
+    """Return where the record of a run is kept."""
+    return RESULTS / "data" / block / f"{job.folder.name}.json"
 
 
 def main() -> None:
-    """Read the arguments and do what they say."""
+    """Parse the arguments and run the action."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("run", "status", "keep"))
     parser.add_argument("--out", type=Path, required=True, help="Runs are stored in OUT/runs.")
@@ -76,20 +64,22 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="Name of a block; may be repeated.")
     arguments = parser.parse_args()
     jobs = list(planned(arguments.out, arguments.data_root, arguments.only))
+    if not jobs:
+        parser.error(f"docs/results/plan.yaml has no block {' or '.join(arguments.only)}")
+    kept = {job.folder for block, job in jobs if record_path(block, job).exists()}
     if arguments.action == "run":
-        unique = {job.folder: job for _, job in jobs}
-        for failure in run_jobs(list(unique.values()), workers=arguments.jobs):
+        left = {job.folder: job for _, job in jobs if job.folder not in kept}
+        for failure in run_jobs(list(left.values()), workers=arguments.jobs):
             print(f"{failure.job.folder.name}: {failure.reason}")
     elif arguments.action == "status":
-        counts = Counter((block, status(job).value) for block, job in jobs)
-        for (block, state), count in sorted(counts.items()):
+        states = ((block, "kept" if job.folder in kept else status(job).value) for block, job in jobs)
+        for (block, state), count in sorted(Counter(states).items()):
             print(f"{block}: {count} {state}")
     else:
         for block, job in jobs:
-            path = RESULTS / "data" / block / f"{job.folder.name}.json"
+            path = record_path(block, job)
             if Run(job.folder).finished and not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(record(Run(job.folder)), separators=(",", ":")) + "\n", encoding="utf-8")
+                write_record(make_record(Run(job.folder)), path)
                 print(path.relative_to(RESULTS))
 
 

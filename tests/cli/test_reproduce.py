@@ -1,6 +1,8 @@
 """`evenhand reproduce` as a person types it."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.paper.api import folder_name
-from evenhand.paper.planning import StudyOptions
+from evenhand.paper.planning import StudyOptions, jobs_of, plan
 from evenhand.paper.studies import STUDIES
+from evenhand.runs.record import make_record, write_record
+from tests.fabricated import predict, write_run
 from tests.trained import assert_one_sentence, evenhand
 
 
@@ -36,15 +40,20 @@ def test_alone_it_lists_everything_with_what_it_needs(run) -> None:  # type: ign
     ("args", "words"),
     [
         (("table-cifar",), "did you mean table-cifar10?"),
-        (("nonsense-of-mine",), "evenhand reproduce alone lists all"),
+        (("nonsense-of-mine",), "evenhand reproduce lists all"),
         (("table-fashion", "--seeds", "0"), "at least 1 seed, got 0"),
         (("table-fashion", "--epochs", "0"), "at least 1 epoch, got 0"),
-        (("table-fashion", "--protocol", "large"), "small or paper, got 'large'"),
+        (("table-fashion", "--protocol", "large"), "one of small, fair, paper, got 'large'"),
         (("table-fashion", "--engine", "slurm"), "local or ray, got 'slurm'"),
         (("table-fashion", "--ray-address", "auto"), "needs --engine ray"),
         (("table-road",), "put dataset_annotations.txt and images/ into"),
         (("table-road", "--source", "no-such-set"), "neither a known data set"),
-        (("table-fashion", "--only", "CCE,exp:50"), "No cell of this study is called 'exp:50'; there are "),
+        (("table-fashion", "--only", "CCE,exp:50"), "This study has no cell 'exp:50'; choose from "),
+        (("table-fashion", "--seeds", "few"), "a number such as 3 or a range such as 100-104, got 'few'"),
+        (("table-fashion", "--model", "resnet9"), "resnet9"),
+        (("table-fashion", "--records", "nowhere"), "There is no folder of records nowhere"),
+        (("figure-tsne", "--records", "."), "figure-tsne is drawn from run folders"),
+        (("table-fashion", "--no-train", "--runs-only"), "leave nothing to do"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(run, args: tuple[str, ...], words: str) -> None:  # type: ignore[no-untyped-def]
@@ -63,10 +72,12 @@ def test_a_dry_run_says_what_and_how_long_and_touches_nothing(run, tmp_path: Pat
     assert code == 0
     assert out.count("_seed") == 60
     assert "60 runs, 0 of them done; 770,190 images to train on (all epochs) and 600,000 to test on" in out
-    assert "images/s with resnet8 at 28x28, batch 64" in out
-    assert "on this machine with 2 runs at a time" in out
+    assert re.search(r"^speed of resnet8 at 28x28, batch 64: [1-9][\d,.]* images/s$", out, re.MULTILINE)
+    assert re.search(r"^estimated time: \d.* with 2 runs at a time$", out, re.MULTILINE)
+    assert "Focal loss: gamma 2 with a factor alpha = 0.25" in out, "what the paper leaves open"
+    assert "rare classes have too few images" in out
     assert "2 epochs (protocol small: 10, the paper: 200)" in out
-    assert out.splitlines()[-1].startswith("before that, data are needed that are not here: ")
+    assert out.splitlines()[-1].startswith("data are missing: ")
     assert not list(tmp_path.iterdir())
 
 
@@ -84,9 +95,9 @@ def test_the_paper_protocol_says_what_mirroring_does(run, monkeypatch: pytest.Mo
     monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.seconds_per_image", lambda *_: 0.01)
     code, out, _ = run("figure-convergence", "--dry-run", "--protocol", "paper", "--seeds", "1", "--jobs", "1")
     assert code == 0
-    assert "every second leftturn is shown as a rightturn" in out
+    assert "a mirrored leftturn looks like a rightturn" in out
     seconds = 0.01 * (5 * 1059 * 100 + 4 * 265 * 100 / 3)
-    assert f"about {seconds / 3600:.1f} h on this machine with 1 runs at a time" in out
+    assert f"estimated time: {seconds / 3600:.1f} h with 1 runs at a time" in out
 
 
 def test_status_shows_what_is_missing(run) -> None:  # type: ignore[no-untyped-def]
@@ -105,6 +116,9 @@ def test_status_shows_what_is_missing(run) -> None:  # type: ignore[no-untyped-d
         (StudyOptions(source="road-marking:split=runs", epochs=1), "table-gamma-small-1epochs-road-marking-splitruns"),
         (StudyOptions(source="/data/my photos/"), "table-gamma-small-my-photos"),
         (StudyOptions(only=("CCE", "exp:100")), "table-gamma-small-only-CCE-exp-100"),
+        (StudyOptions("fair", seeds=range(5)), "table-gamma-fair"),
+        (StudyOptions("fair", seeds=range(100, 105)), "table-gamma-fair-seeds100-104"),
+        (StudyOptions("paper", model="resnet32", epochs=9), "table-gamma-paper-resnet32-9epochs"),
     ],
 )
 def test_a_cut_study_has_a_folder_of_its_own(options: StudyOptions, name: str) -> None:
@@ -112,7 +126,7 @@ def test_a_cut_study_has_a_folder_of_its_own(options: StudyOptions, name: str) -
 
 
 @pytest.mark.parametrize("study", ["table-road-sota", "figure-convergence"])
-def test_what_failed_is_told_before_what_cannot_be_made(run, monkeypatch, study: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_failed_run_is_reported_before_what_it_causes(run, monkeypatch, study: str) -> None:  # type: ignore[no-untyped-def]
     def refuse(*_: object, **__: object) -> None:
         raise EvenhandError("It cannot be made.")
 
@@ -150,3 +164,85 @@ def test_a_study_runs_and_a_second_call_reuses_it(run) -> None:  # type: ignore[
     code, out, err = run(*args, "--quiet")
     assert (code, out, err) == (0, "", "")
     assert summary.stat().st_mtime_ns == before
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Records of all runs of the long-tailed column with ratio 100, but for CCE with seed 1."""
+    options = StudyOptions("fair", range(2), only=("exp:100",))
+    for job in jobs_of(plan(STUDIES["table-fashion"], options), tmp_path / "gone"):
+        if job.config.objective == "cce" and job.config.seed == 1:
+            continue
+        predictions = predict([0.9, 0.5 + 0.1 * job.config.seed], names=("a", "b"), counts=(9, 8))
+        run = write_run(job.folder, job.config, predictions)
+        write_record(make_record(run), tmp_path / "records" / "block" / f"{run.name}.json")
+    shutil.rmtree(tmp_path / "gone")
+    return tmp_path / "records"
+
+
+FAIR = ("table-fashion", "--protocol", "fair", "--seeds", "2", "--only", "exp:100", "--records", "records")
+
+
+@pytest.mark.usefixtures("records")
+def test_with_all_records_nothing_is_trained_and_no_data_are_needed(run, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", lambda *_, **__: pytest.fail("it trained"))
+    code, out, err = run(*FAIR[:-4], "--only", "exp:100,ERM,FL,COT", "--records", "records")
+    assert code == 0, err
+    assert "ERM" in out
+    assert "Not run" not in out
+    [page] = Path("runs/reproduce").glob("*/table.md")
+    assert "6 of 6 runs" in page.read_text()
+
+
+@pytest.mark.usefixtures("records")
+def test_without_training_what_is_missing_is_listed(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run(*FAIR, "--no-train", "--out", "here")
+    assert code == 0, err
+    assert "Not run: fashion-mnist, LT 100, resnet8 (in the paper ResNet-34): CCE (seed 1)" in out
+    [page] = Path("here").glob("*/table.md")
+    text = page.read_text()
+    assert "7 of 8 runs" in text
+    assert "**Not run**\n\n- fashion-mnist, LT 100, resnet8 (in the paper ResNet-34): CCE (seed 1)" in text
+    assert f"evenhand reproduce {' '.join(FAIR)} --no-train --out here" in text
+    assert not Path("here/runs").exists()
+
+
+@pytest.mark.usefixtures("records")
+def test_only_what_has_no_record_is_trained(run, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    trained: list[Job] = []
+    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", lambda grid, **_: trained.extend(grid) or [])
+    monkeypatch.setattr("evenhand.paper.api.load_source", lambda *_, **__: None)
+    code, _, err = run(*FAIR, "--runs-only")
+    assert code == 0, err
+    assert [(job.config.objective, job.config.seed) for job in trained] == [("cce", 1)]
+    code, out, _ = run(*FAIR, "--status")
+    assert "1 runs: 1 missing" in out
+    monkeypatch.setattr("evenhand.paper._dry_run.estimate", _no_memory)
+    code, out, _ = run(*FAIR, "--dry-run")
+    assert code == 0
+    assert "8 runs, 7 of them done; 446,580 images to train on (all epochs) and 10,000 to test on" in out
+    assert "the speed could not be measured here: can't allocate memory" in out
+
+
+def _no_memory(*_: object, **__: object) -> None:
+    raise RuntimeError("can't allocate memory")
+
+
+@pytest.mark.usefixtures("records")
+def test_claims_read_records(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("claims", "--records", "records", "--out", "here")
+    assert code == 0
+    assert "at fashion-mnist LT 100, resnet8, 30 epochs" in out
+    assert "float32, threads per run: 1" in Path("here/claims/table.md").read_text()
+
+
+@pytest.mark.parametrize(("load", "busy"), [(0.0, False), (0.1, False), (1.5, True), (40.0, True)])
+def test_a_busy_machine_is_reported(run, monkeypatch, load: float, busy: bool) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("evenhand.paper._dry_run.count_processors", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.seconds_per_image", lambda *_: 3.0)
+    monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.seconds_beside_images", lambda: 1.0)
+    code, out, _ = run("table-fashion", "--dry-run", "--seeds", "1", "--only", "CCE")
+    assert code == 0
+    assert ("warning: The machine is busy" in out) == busy
+    assert "speed of resnet8 at 28x28, batch 64: 0.33 images/s" in out

@@ -8,13 +8,15 @@ import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.paper._claims import CLAIMS, CheckedClaim, check_claims, claims_json, claims_markdown, claims_rows
-from evenhand.paper._evidence import CLUSTERS, Finding, overall, separation
+from evenhand.paper._findings import CLUSTERS, Finding, overall, separation
 from evenhand.paper._ordering import State, noise_words
+from evenhand.paper._provenance import provenance
 from evenhand.paper._published import imbalance_words
 from evenhand.paper.planning import StudyCell, StudyOptions, plan
-from evenhand.paper.reproducing import how_made, read_reproduction
+from evenhand.paper.results import read_reproduction
 from evenhand.paper.studies import STUDIES
-from tests.fabricated import finish
+from evenhand.runs.record import make_record, records_in, write_record
+from tests.fabricated import finish, predict, write_run
 
 PRINTED = {claim.id: claim.printed() for claim in CLAIMS}
 
@@ -60,7 +62,7 @@ def checked(out: Path) -> dict[str, CheckedClaim]:
 
 def cells_of(study: str, **conditions: str) -> list[StudyCell]:
     """The small cells of a study, by imbalance or source."""
-    cells = plan(STUDIES[study], StudyOptions(seeds=4))
+    cells = plan(STUDIES[study], StudyOptions(seeds=range(4)))
     return [cell for cell in cells if all(getattr(cell.config.data, key) == value for key, value in conditions.items())]
 
 
@@ -93,7 +95,7 @@ def test_cce_best_needs_a_difference_beyond_noise(tmp_path: Path, cce: float, no
     found = checked(tmp_path)["cce-best"]
     assert found.measured == state
     [finding] = found.findings
-    assert "n=4" in finding.says
+    assert "n=4" in finding.detail
     assert "fashion-mnist LT 100, resnet8, 10 epochs, 0.25 of the images" in finding.where
     assert checked(tmp_path)["cot-over-erm"].measured == ("holds at this scale" if noise < 0.01 else "not decided")
 
@@ -109,7 +111,7 @@ def test_one_column_against_a_claim_decides_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gain", "state"), [(0.11, "holds"), (0.02, "does not hold")])
 def test_the_gain_on_road_marking_is_held_to_its_size(tmp_path: Path, gain: float, state: str) -> None:
-    cells = plan(STUDIES["table-road"], StudyOptions(protocol="paper", seeds=4))
+    cells = plan(STUDIES["table-road"], StudyOptions(protocol="paper", seeds=range(4)))
     large = [cell for cell in cells if cell.config.model.name == "resnet101"]
     fill(tmp_path, large, {"ERM": 0.8, "CCE": 0.8 + gain}, noise=0.005)
     assert checked(tmp_path)["resnet101"].measured == state
@@ -120,7 +122,7 @@ def test_another_network_decides_nothing_about_resnet101(tmp_path: Path, gain: f
     fill(tmp_path, cells_of("table-road", source="road-marking"), {"ERM": 0.8, "CCE": 0.8 + gain}, noise=0.005)
     found = checked(tmp_path)["resnet101"]
     assert found.measured == "not decided"
-    assert "resnet8 stands in here, which decides nothing about ResNet-101" in found.findings[0].says
+    assert "resnet8 decides nothing about ResNet-101" in found.findings[0].detail
 
 
 def test_gamma_claims_are_read_from_negative_gammas_only(tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_almost_all_allows_one_exception(tmp_path: Path) -> None:
     ],
 )
 def test_findings_are_joined(states: str, exceptions: int, joined: str) -> None:
-    """A weak finding, w, is no more than chance among ten; where the paper's networks ran, stand-ins say nothing."""
+    """A weak finding, w, is chance among ten; where runs are as in the paper, the others decide nothing."""
     words: dict[str, tuple[State, float, bool]] = {
         "h": ("holds", 1.0, False),
         "d": ("does not hold", 0.0001, False),
@@ -193,7 +195,7 @@ def test_one_class_that_clearly_loses_is_enough(tmp_path: Path) -> None:
             finish(job, float(np.mean(list(recalls.values()))), recalls=recalls)
     found = checked(tmp_path)["every-class"]
     assert found.measured == "no sign of it at this scale"
-    assert "2 of 3 classes gain on average, 1 lose (1 beyond noise), most of all 'bird'" in found.findings[0].says
+    assert "2 of 3 classes gain on average, 1 lose (1 beyond noise), most of all 'bird'" in found.findings[0].detail
 
 
 @pytest.mark.parametrize(("least", "state"), [(0.01, "holds at this scale"), (0.0, "not decided")])
@@ -235,7 +237,7 @@ def test_epochs_are_counted_to_an_error_that_both_reach(tmp_path: Path, late: st
             finish(job, 0.9, test_errors=[0.5] * needs + [0.1] * (20 - needs))
     found = checked(tmp_path)["fewer-epochs"]
     assert found.measured == state
-    assert f"{7.75 if late == 'ERM' else -7.75:+.1f}" in found.findings[0].says
+    assert f"{7.75 if late == 'ERM' else -7.75:+.1f}" in found.findings[0].detail
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_epochs_are_counted_to_an_error_that_both_reach(tmp_path: Path, late: st
 def test_a_damaged_speed_study_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "speed").mkdir()
     (tmp_path / "speed" / "table.json").write_bytes(content)
-    with pytest.raises(EvenhandError, match=r"^Cannot read .*; make it again with evenhand reproduce speed\.$"):
+    with pytest.raises(EvenhandError, match=r"^Cannot read .*; run evenhand reproduce speed again\.$"):
         checked(tmp_path)
 
 
@@ -273,19 +275,21 @@ def test_the_factor_is_read_from_the_speed_study(tmp_path: Path) -> None:
 
 def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     fill(tmp_path, cells_of("table-fashion", imbalance="exp:10"), {"ERM": 0.8})
-    other = [cell for cell in plan(STUDIES["table-fashion"], StudyOptions(seeds=4, epochs=3)) if cell.method == "COT"]
+    other = [
+        cell for cell in plan(STUDIES["table-fashion"], StudyOptions(seeds=range(4), epochs=3)) if cell.method == "COT"
+    ]
     fill(tmp_path, other, {"COT": 0.9})
     assert checked(tmp_path)["cot-over-erm"].measured == "not run yet"
 
 
 def test_the_page_names_every_claim(tmp_path: Path) -> None:
-    all_claims, made = check_claims(tmp_path), how_made([])
-    page = claims_markdown(all_claims, "evenhand reproduce claims", made)
+    all_claims, found = check_claims(tmp_path), provenance([])
+    page = claims_markdown(all_claims, "evenhand reproduce claims", found)
     assert page.count("## ") == len(CLAIMS)
     assert "Published: **contradicted**. Ours, on the data named below: **not run yet**." in page
     assert "corrected once more over all its findings" in page.replace("\n", " ")
     assert len(claims_rows(all_claims)) == len(CLAIMS)
-    assert json.dumps(claims_json(all_claims, "", made), allow_nan=False)
+    assert json.dumps(claims_json(all_claims, "", found), allow_nan=False)
 
 
 def test_a_claim_about_cifar_uses_cifar(tmp_path: Path) -> None:
@@ -301,7 +305,7 @@ def test_networks_that_learned_nothing_are_left_out(tmp_path: Path) -> None:
 
 def test_pages_and_claims_say_the_same_about_the_same_runs(tmp_path: Path) -> None:
     """Whatever the noise: a pair is beyond it in one exactly where it is in the other, and states never disagree."""
-    options, rng = StudyOptions(seeds=4), np.random.default_rng(3)
+    options, rng = StudyOptions(seeds=range(4)), np.random.default_rng(3)
     for noise in (0.002, 0.006, 0.02):
         out = tmp_path / f"{noise}"
         for imbalance in ("exp:10", "exp:100", "step:10", "step:100"):
@@ -315,8 +319,48 @@ def test_pages_and_claims_say_the_same_about_the_same_runs(tmp_path: Path) -> No
             words = imbalance_words(column.cells[0].cell.config.data.imbalance)
             finding = next(each for each in findings if f" {words}," in each.where)
             for pair in (each for each in (*ordering.pairs, *ordering.ties) if each.better == "CCE"):
-                [said] = [part for part in finding.says.split("; ") if f" over {pair.worse} (" in part]
+                [said] = [part for part in finding.detail.split("; ") if f" over {pair.worse} (" in part]
                 assert said.startswith(f"{100 * pair.measured.mean:+.2f}")
                 assert said.endswith(f"({noise_words(pair.holm_p)})")
             if finding.state == "no sign of it at this scale":
                 assert ordering.state == finding.state, "CCE is first in every published order here"
+
+
+def test_records_give_the_same_findings_as_run_folders(tmp_path: Path) -> None:
+    """All but the one about features, which records do not have."""
+    rng, made = np.random.default_rng(0), []
+    for study in ("table-cifar10", "figure-confusion", "figure-convergence"):
+        cells = plan(STUDIES[study], StudyOptions("fair", range(3)))
+        for cell in (each for each in cells if each.config.data.imbalance in ("exp:100", "none")):
+            for job in cell.jobs(tmp_path / "folders" / "runs"):
+                recalls = np.clip(rng.normal(0.7 + 0.1 * (cell.method == "CCE"), 0.01, 3), 0, 1)
+                rows = [{"epoch": k + 1.0, "test_accuracy": 1 - 0.9**k, "seconds": 1.0} for k in range(3)]
+                predictions = predict(recalls.tolist(), names=("a", "b", "c"), counts=(9, 8, 7), support=200)
+                made.append(write_run(job.folder, job.config, predictions, rows=rows))
+    for run in made:
+        write_record(make_record(run), tmp_path / "records" / f"{run.name}.json")
+    records = records_in(tmp_path / "records")
+    from_records = check_claims(tmp_path / "nothing", records=records)
+    assert from_records == check_claims(tmp_path / "folders") == check_claims(tmp_path / "folders", records=records)
+    tested = {each.claim.id for each in from_records if each.findings}
+    assert tested == {"cce-best", "cot-over-erm", "every-class", "fewer-epochs", "resnet101"}
+
+
+def test_networks_of_other_data_sets_are_not_the_papers(tmp_path: Path) -> None:
+    """The paper trains ResNet-50 on Road Marking and SVHN, not on CIFAR-10."""
+    for model, state in (("resnet50", "no sign of it at this scale"), ("resnet34", "does not hold")):
+        cells = plan(STUDIES["table-cifar10"], StudyOptions("paper", range(4), model=model, only=("exp:100",)))
+        fill(tmp_path / model, cells, {"ERM": 0.8, "FL": 0.8, "COT": 0.8, "CCE": 0.7})
+        assert checked(tmp_path / model)["cce-best"].measured == state
+
+
+def test_a_network_of_the_paper_at_another_scale_shows_no_more_than_that_scale(tmp_path: Path) -> None:
+    """SqueezeNet is one of the paper's, but not with 30 epochs."""
+    for protocol, state in (("fair", "no sign of it at this scale"), ("paper", "does not hold")):
+        cells = plan(STUDIES["table-road"], StudyOptions(protocol, range(4), only=("squeezenet", "road-marking")))  # type: ignore[arg-type]
+        values = {"ERM": 0.8, "FL": 0.8, "COT": 0.8, "CCE": 0.7}
+        fill(tmp_path / protocol, [cell for cell in cells if cell.config.data.source == "road-marking"], values)
+        assert checked(tmp_path / protocol)["cce-best"].measured == state
+        options = StudyOptions(protocol, range(4), only=("squeezenet",))  # type: ignore[arg-type]
+        column = read_reproduction(STUDIES["table-road"], options, tmp_path / protocol / "runs").columns[0]
+        assert column.orderings["balanced_accuracy"].state == state

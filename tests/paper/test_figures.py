@@ -52,7 +52,7 @@ def test_without_a_run_there_is_nothing_to_draw(tmp_path: Path) -> None:
         draw_paper_figure("figure-errors", [], tmp_path)
 
 
-def test_a_run_that_lost_its_pictures_is_told(runs: list[Path], tmp_path: Path) -> None:
+def test_a_run_without_its_thumbnails_is_reported(runs: list[Path], tmp_path: Path) -> None:
     copy = shutil.copytree(runs[0], tmp_path / "copy")
     (copy / "thumbnails.npz").unlink()
     with pytest.raises(EvenhandError, match=r"thumbnails\.npz is missing"):

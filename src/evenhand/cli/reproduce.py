@@ -1,4 +1,4 @@
-"""`evenhand reproduce`: what the paper shows, measured beside what it printed."""
+"""`evenhand reproduce`: tables, figures and claims of the paper, measured against the published numbers."""
 
 import shlex
 import sys
@@ -13,38 +13,35 @@ from evenhand.cli.output import echo, remark
 
 if TYPE_CHECKING:
     from evenhand.experiments.grid.jobs import Failure, Job
-    from evenhand.paper.reproducing import Reproduction
+    from evenhand.paper.results import Reproduction
 
 
 def reproduce(
-    study: Annotated[
-        str | None, typer.Argument(help="A table or figure, speed or claims; all are listed if none.")
-    ] = None,
-    protocol: Annotated[str, typer.Option(help="small, or paper: by its recipe.")] = "small",
-    seeds: Annotated[int, typer.Option(help="Runs of each cell.")] = 3,
-    epochs: Annotated[int | None, typer.Option(help="Train shorter than the protocol; said in every result.")] = None,
+    study: Annotated[str | None, typer.Argument(help="Table, figure, speed or claims; omit to list all.")] = None,
+    protocol: Annotated[str, typer.Option(help="small (quick check), fair (all images) or paper.")] = "small",
+    seeds: Annotated[str, typer.Option(help="Number of seeds (3), or a range (100-104).")] = "3",
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs; the schedule is scaled.")] = None,
+    model: Annotated[str | None, typer.Option(help="Network to train instead of the study's.")] = None,
     released: Annotated[bool, typer.Option("--released", help="Add CCE with the released code's sign.")] = False,
-    source: Annotated[
-        str | None, typer.Option(help="Other data in place of the study's, such as fashion-mnist for table-gamma.")
-    ] = None,
+    source: Annotated[str | None, typer.Option(help="Data set to use instead of the study's.")] = None,
     only: Annotated[
-        str | None, typer.Option(help="Some cells: networks, methods, data sets, imbalances, such as CCE,ERM,exp:100.")
+        str | None, typer.Option(help="Networks, methods, data sets or imbalances to run, such as CCE,ERM,exp:100.")
     ] = None,
     jobs: Jobs = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    out: Annotated[Path, typer.Option(help="Runs go to runs/ in it, results to folders of their own.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the runs and results.")] = Path("runs/reproduce"),
+    records: Annotated[
+        Path | None, typer.Option(help="Folder of run records; their runs are not trained again.")
+    ] = None,
     data_root: DataRoot = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be run, and how long it takes.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and estimate the time.")] = False,
     status: Status = False,
-    runs_only: Annotated[bool, typer.Option("--runs-only", help="Make the runs, and no table or figure.")] = False,
+    runs_only: Annotated[bool, typer.Option("--runs-only", help="Train, but write no table or figure.")] = False,
+    no_train: Annotated[bool, typer.Option("--no-train", help="Use finished runs only; list the others.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a table or figure of the paper again; without STUDY, list them all with what each needs."""
+    """Reproduce a table or figure of the paper."""
     if study is None:
         _list_studies()
         return
@@ -52,20 +49,28 @@ def reproduce(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.grid.running import check_engine
     from evenhand.paper import api
-    from evenhand.paper.planning import StudyOptions
+    from evenhand.paper.planning import StudyOptions, parse_seeds
     from evenhand.paper.studies import find_study
 
     chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
-    check_engine(engine, workers=jobs, address=ray_address)  # before data are fetched
-    root = None if data_root is None else str(data_root)
-    cells = tuple(only.split(",")) if only else ()
-    options = StudyOptions(protocol, seeds, released, epochs, source, root, cells)  # type: ignore[arg-type]
+    if no_train and runs_only:
+        raise EvenhandError("--no-train and --runs-only leave nothing to do; use one of them.")
+    check_engine(engine, workers=jobs, address=ray_address)  # before data are downloaded
+    options = StudyOptions(
+        protocol=protocol,  # type: ignore[arg-type]
+        seeds=parse_seeds(seeds),
+        released=released,
+        epochs=epochs,
+        source=source,
+        data_root=None if data_root is None else str(data_root),
+        only=tuple(only.split(",")) if only else (),
+        model=model,
+    )
+    if status and (grid := api.study_jobs(chosen, options, out, records)):
+        show_status(grid, workers=jobs)
+        return
     if dry_run or status:
-        grid = api.study_jobs(chosen, options, out)
-        if status and grid:
-            show_status(grid, workers=jobs)
-        else:
-            _echo(api.describe_plan(chosen, options, grid, jobs))
+        _echo(api.describe_plan(chosen, options, out=out, records=records, workers=jobs))
         return
     failures: list[Failure] = []
 
@@ -76,17 +81,26 @@ def reproduce(
         return failures
 
     try:
-        made = api.reproduce(chosen.id, options, out=out, run=run, runs_only=runs_only, command=command)
+        result = api.reproduce(
+            chosen.id,
+            options,
+            out=out,
+            run=run,
+            train=not no_train,
+            runs_only=runs_only,
+            records=records,
+            command=command,
+        )
     except EvenhandError:
-        show_failures(failures)  # what failed may be why
+        show_failures(failures)  # a failed run may be the cause
         raise
     if not quiet:
-        _echo(made.lines)
-        if made.result is not None:
-            _show(made.result)
+        _echo(result.lines)
+        if result.table is not None:
+            _show(result.table)
     show_failures(failures)
     if not quiet:
-        for path in made.written:
+        for path in result.written:
             remark(f"wrote {path}")
     if failures:
         raise typer.Exit(1)
@@ -98,7 +112,7 @@ def _list_studies() -> None:
     width = max(map(len, STUDIES))
     for study in STUDIES.values():
         echo(f"{study.id:<{width}}  {study.shows} (needs {study.needs})")
-    echo("\nevenhand reproduce STUDY --dry-run says how long a study takes here.")
+    echo("\nevenhand reproduce STUDY --dry-run estimates the time that a study takes.")
 
 
 def _show(result: "Reproduction") -> None:
@@ -106,10 +120,12 @@ def _show(result: "Reproduction") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evenhand.paper.pages import column_sentences, column_table, explanation
+    from evenhand.paper.render import column_sentences, column_table, explanation
 
     console = Console(highlight=False)
     for column in result.columns:
+        if not column.finished:
+            continue
         heading, rows = column_table(column, result.measures)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in heading:
@@ -121,7 +137,13 @@ def _show(result: "Reproduction") -> None:
         for sentence in column_sentences(column, result.measures):
             console.print(Text(sentence), soft_wrap=True)
     console.print()
-    for sentence in (*result.conclusions(), explanation(result)):
+    not_run = [f"Not run: {each}" for each in result.not_run()]
+    for sentence in (
+        *not_run,
+        *result.conclusions(),
+        *filter(None, [result.options.settings.caveat]),
+        explanation(result),
+    ):
         console.print(Text(sentence), soft_wrap=True)
 
 

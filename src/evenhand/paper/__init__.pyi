@@ -2,12 +2,13 @@ from ._claims import check_claims as check_claims
 from ._figures import draw_paper_figure as draw_paper_figure
 from ._published import published_tables as published_tables
 from ._speed import measure_speed as measure_speed
+from .api import ReproductionResult as ReproductionResult
 from .api import reproduce as reproduce
-from .pages import write_reproduction as write_reproduction
+from .render import write_reproduction as write_reproduction
 from .planning import StudyOptions as StudyOptions
 from .planning import jobs_of as jobs_of
 from .planning import plan as plan
-from .reproducing import Reproduction as Reproduction
-from .reproducing import read_reproduction as read_reproduction
+from .results import Reproduction as Reproduction
+from .results import read_reproduction as read_reproduction
 from .studies import Study as Study
 from .studies import find_study as find_study

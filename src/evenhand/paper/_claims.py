@@ -1,28 +1,31 @@
-"""The claims of the paper's text, each against the paper's own tables and against our own runs."""
+"""The claims of the paper's text, checked against its own tables and against our runs."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from evenhand.paper._evidence import Finding, find_evidence, overall
+from evenhand.paper._findings import Finding, find_findings, overall
+from evenhand.paper._provenance import provenance_lines
 from evenhand.paper._published import PublishedColumn, published_tables
+from evenhand.paper._run_store import RunStore
 from evenhand.paper.studies import METHODS
+from evenhand.runs.record import RunRecord
 
 State = Literal["holds", "contradicted", "no number printed"]
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper's tables say about a claim of its text."""
+    """A claim of the text against the paper's tables."""
 
     state: State
-    says: str
+    detail: str
     cells: tuple[str, ...] = ()
     """Where the tables contradict the claim."""
     ties: tuple[str, ...] = ()
-    """Where they tie."""
+    """Where methods tie."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,14 @@ class Claim:
     id: str
     text: str
     printed: Callable[[], Printed]
-    made_by: str
-    """The command, without `evenhand`, whose runs decide it."""
+    command: str
+    """The command, without `evenhand`, whose runs test it."""
     exceptions: int = 0
-    """In so many places it may fail: the text says almost all."""
+    """The number of columns where it may fail: the text says almost all."""
 
 
 def method_columns() -> Iterator[PublishedColumn]:
-    """Yield every column that sets the four methods side by side."""
+    """Yield every column that compares the four methods."""
     for table in published_tables().values():
         yield from (column for column in table.columns if set(column.values) == set(METHODS))
 
@@ -52,8 +55,8 @@ def _cce_best() -> Printed:
         elif len(column.best) > 1:
             ties.append(f"{column} ({', '.join(method for method in column.best if method != 'CCE')})")
     total = len(list(method_columns()))
-    says = f"best alone in {total - len(beaten) - len(ties)} of {total} columns"
-    return Printed("contradicted" if beaten else "holds", says, tuple(beaten), tuple(ties))
+    detail = f"best alone in {total - len(beaten) - len(ties)} of {total} columns"
+    return Printed("contradicted" if beaten else "holds", detail, tuple(beaten), tuple(ties))
 
 
 def _cot_over_erm() -> Printed:
@@ -64,8 +67,8 @@ def _cot_over_erm() -> Printed:
         elif column.values["COT"] == column.values["ERM"]:
             ties.append(str(column))
     total = len(list(method_columns()))
-    says = f"COT is ahead of ERM in {total - len(worse) - len(ties)} of {total} columns"
-    return Printed("contradicted" if worse else "holds", says, tuple(worse), tuple(ties))
+    detail = f"COT is ahead of ERM in {total - len(worse) - len(ties)} of {total} columns"
+    return Printed("contradicted" if worse else "holds", detail, tuple(worse), tuple(ties))
 
 
 def _resnet101() -> Printed:
@@ -92,8 +95,8 @@ def _gamma_falls() -> Printed:
             steps += 1
             if after > before:
                 rises.append(f"{column}, {smaller} to {larger.partition('=')[2]} (+{after - before:.2f})")
-    says = f"accuracy falls in {steps - len(rises)} of {steps} steps to the next larger |gamma|"
-    return Printed("contradicted" if rises else "holds", says, tuple(rises))
+    detail = f"accuracy falls in {steps - len(rises)} of {steps} steps to the next larger |gamma|"
+    return Printed("contradicted" if rises else "holds", detail, tuple(rises))
 
 
 def _not_printed(what: str) -> Callable[[], Printed]:
@@ -105,40 +108,52 @@ def _more(column: PublishedColumn, one: str, other: str) -> str:
 
 
 CLAIMS = (
-    Claim("cce-best", "CCE is the best method in every experiment", _cce_best, "reproduce table-fashion"),
-    Claim("cot-over-erm", "replacing ERM by COT improves accuracy", _cot_over_erm, "reproduce table-fashion"),
+    Claim(
+        "cce-best", "CCE is the best method in every experiment", _cce_best, "reproduce table-fashion --protocol fair"
+    ),
+    Claim(
+        "cot-over-erm",
+        "replacing ERM by COT improves accuracy",
+        _cot_over_erm,
+        "reproduce table-fashion --protocol fair",
+    ),
     Claim(
         "resnet101",
         "CCE gains 11.02 points over ERM with ResNet-101 on Road Marking",
         _resnet101,
-        "reproduce table-road",
+        "reproduce table-road --protocol fair",
     ),
     Claim(
         "gamma-best",
         "gamma = -1 is best on almost all variants of CIFAR-10",
         _gamma_best,
-        "reproduce table-gamma",
+        "reproduce table-gamma --protocol fair",
         exceptions=1,
     ),
-    Claim("gamma-falls", "the larger |gamma|, the lower the accuracy", _gamma_falls, "reproduce table-gamma"),
+    Claim(
+        "gamma-falls",
+        "the larger |gamma|, the lower the accuracy",
+        _gamma_falls,
+        "reproduce table-gamma --protocol fair",
+    ),
     Claim(
         "every-class",
         "CCE recognises every class of long-tailed CIFAR better than ERM",
         _not_printed("a figure of confusion matrices"),
-        "reproduce figure-confusion --runs-only",
+        "reproduce figure-confusion --protocol fair --runs-only",
     ),
     Claim(
         "clusters",
         "five classes of long-tailed Fashion-MNIST (T-shirt/top, Pullover, Dress, Coat, Shirt) lie farther apart with "
         "CCE than with ERM",
         _not_printed("a figure of t-SNE"),
-        "reproduce figure-tsne --runs-only",
+        "reproduce figure-tsne --protocol fair --runs-only",
     ),
     Claim(
         "fewer-epochs",
         "with CCE the test error on Road Marking falls in fewer epochs than with ERM",
         _not_printed("a figure of test error"),
-        "reproduce figure-convergence --runs-only",
+        "reproduce figure-convergence --protocol fair --runs-only",
     ),
     Claim("faster", "a step with CCE is 1.7 times as fast as with COT", _not_printed("the factor"), "reproduce speed"),
 )
@@ -146,40 +161,41 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class CheckedClaim:
-    """A claim with all that is known about it."""
+    """A claim with its results."""
 
     claim: Claim
     printed: Printed
     findings: tuple[Finding, ...]
-    """Of our own runs."""
+    """Of our runs."""
 
     @property
     def measured(self) -> str:
-        """What our runs say altogether."""
+        """The result of all our runs."""
         return overall(self.findings, self.claim.exceptions)
 
     def lines(self) -> list[str]:
-        """Say it in words: first what the tables say, then each finding, or the command that would make one."""
-        tables = f"published: {self.printed.state} ({self.printed.says})"
+        """Return it in words: the tables, then each finding, or the command for one."""
+        tables = f"published: {self.printed.state} ({self.printed.detail})"
         if self.printed.cells:
             tables += f"; not at {', '.join(self.printed.cells)}"
         if self.printed.ties:
             tables += f"; ties at {', '.join(self.printed.ties)}"
-        ours = [f"ours: {each.state} at {each.where}: {each.says}" for each in self.findings]
-        return [tables, *(ours or [f"ours: not run yet; evenhand {self.claim.made_by}"])]
+        ours = [f"ours: {each.state} at {each.where}: {each.detail}" for each in self.findings]
+        return [tables, *(ours or [f"ours: not run yet; evenhand {self.claim.command}"])]
 
 
-def check_claims(out: Path) -> list[CheckedClaim]:
+def check_claims(out: Path, *, records: Iterable[RunRecord] = ()) -> list[CheckedClaim]:
     """Check every claim against the published tables and the finished runs of all studies.
 
     Args:
         out: the folder of `evenhand reproduce`: runs in `runs/`, the result of `speed` in `speed/`.
+        records: of further runs.
     """
-    evidence = find_evidence(out / "runs", out / "speed" / "table.json")
-    return [CheckedClaim(claim, claim.printed(), tuple(evidence[claim.id])) for claim in CLAIMS]
+    findings = find_findings(RunStore(out / "runs", records), out / "speed" / "table.json")
+    return [CheckedClaim(claim, claim.printed(), tuple(findings[claim.id])) for claim in CLAIMS]
 
 
-def claims_json(checked: list[CheckedClaim], command: str, made: dict[str, Any]) -> dict[str, Any]:
+def claims_json(checked: list[CheckedClaim], command: str, provenance: dict[str, Any]) -> dict[str, Any]:
     """Return all claims as plain text and numbers."""
     claims = [
         {
@@ -188,35 +204,33 @@ def claims_json(checked: list[CheckedClaim], command: str, made: dict[str, Any])
             "published": asdict(each.printed),
             "measured": each.measured,
             "findings": [asdict(finding) for finding in each.findings],
-            "command": f"evenhand {each.claim.made_by}",
+            "command": f"evenhand {each.claim.command}",
         }
         for each in checked
     ]
-    return {"study": "claims", "command": command, "made": made, "claims": claims}
+    return {"study": "claims", "command": command, "provenance": provenance, "claims": claims}
 
 
 def claims_rows(checked: list[CheckedClaim]) -> list[dict[str, Any]]:
-    """Return a row for each finding, and one for a claim without any."""
+    """Return one row per finding, and one for a claim without any."""
     rows = []
     for each in checked:
         known = {"claim": each.claim.id, "published": each.printed.state, "measured": each.measured}
         rows += [known | asdict(finding) for finding in each.findings] or [
-            known | {"where": None, "state": None, "says": None}
+            known | dict.fromkeys(field.name for field in fields(Finding))
         ]
     return rows
 
 
-def claims_markdown(checked: list[CheckedClaim], command: str, made: dict[str, Any]) -> str:
-    """Return the page that is kept."""
-    lines = ["# The claims of the text", "", "```", command, "```", "", f"Written {made['written']}."]
-    lines += [f"Runs made on {machine}." for machine in made["machines"]]
+def claims_markdown(checked: list[CheckedClaim], command: str, provenance: dict[str, Any]) -> str:
+    """Return the page in Markdown."""
+    lines = ["# Claims of the text", "", "```", command, "```", "", *provenance_lines(provenance), ""]
     lines += [
-        "",
-        "*published*: what the paper's own tables say; *ours*: what our finished runs say, with the paired difference",
-        "over seeds, its plain 95% interval and n. Differences count only beyond noise: p < 0.05, corrected by Holm",
-        "for all pairs of their page; what speaks against a claim is corrected once more over all its findings. A",
-        "network that stands in for the paper's shows at most no sign of it at this scale; those that learned nothing",
-        "are left out.",
+        "*published*: the paper's own tables; *ours*: our finished runs, with the paired difference over seeds, its",
+        "95% interval (not corrected) and n. A difference counts beyond noise: p < 0.05 in a paired t-test, corrected",
+        "by Holm for all pairs of its page; the evidence against a claim is corrected once more over all its findings.",
+        "Runs that differ from the paper's training show at most *no sign of it at this scale*; objectives that",
+        "learned nothing are left out.",
         "",
     ]
     for each in checked:

@@ -12,22 +12,22 @@ from evenhand.report import figures
 from evenhand.runs.run import Run
 
 Conditions = tuple[str, str, str]
-"""Source, imbalance and network: what the runs in one picture share."""
+"""Source, imbalance and network of the runs in one figure."""
 Members = dict[str, list[Run]]
 """Runs by objective, one per seed."""
 
 
 def draw_paper_figure(name: str, runs: Sequence[Path], folder: Path) -> list[Path]:
-    """Draw a figure of the paper, one picture for each source, imbalance and network among the runs.
+    """Draw a figure of the paper, one file for each source, imbalance and network of the runs.
 
     Args:
         name: `figure-overview`, `figure-distributions`, `figure-confusion`, `figure-tsne`, `figure-convergence` or
             `figure-errors`.
         runs: folders of finished runs; `figure-distributions` needs none.
-        folder: where the pictures go, each as PNG, SVG and PDF.
+        folder: of the files, each as PNG, SVG and PDF.
 
     Returns:
-        What was written.
+        The paths of the files.
 
     Example:
         >>> import tempfile
@@ -58,7 +58,7 @@ def _by_conditions(runs: Sequence[Path]) -> dict[Conditions, Members]:
 
 
 def _save(figure: Figure, stem: Path) -> list[Path]:
-    # The name may hold a dot, so the ending is added, not put in place of one.
+    # A name with a dot: with_suffix would cut it.
     paths = [stem.with_name(stem.name + ending) for ending in figures.FORMATS]
     for path in paths:
         figures.save_figure(figure, path)

@@ -1,18 +1,18 @@
-"""Finished runs sorted into groups that differ in objective and seed only, with the noise between them."""
+"""Finished runs in groups that differ in objective and seed only, with corrected p-values of all pairs."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path
 
 from evenhand.experiments.grid.naming import canonical_source
 from evenhand.objectives.spec import ObjectiveSpec
-from evenhand.paper._published import NETWORKS, imbalance_words
-from evenhand.paper.planning import objective_of, splits_anew
-from evenhand.paper.reproducing import learned_nothing
+from evenhand.paper._published import imbalance_words
+from evenhand.paper._run_store import RunStore
+from evenhand.paper.planning import is_reduced, objective_of, resplits
+from evenhand.paper.results import learned_nothing
 from evenhand.runs.config import Config
-from evenhand.runs.run import Run, runs_in
+from evenhand.runs.record import FinishedRun
 from evenhand.statistics.paired import PairedDifference, balanced_resolution, holm, paired_difference
 
 FOUR = {method: ObjectiveSpec(objective_of(method)) for method in ("ERM", "FL", "COT", "CCE")}
@@ -24,25 +24,26 @@ class Group:
 
     config: Config
     """Of one of them."""
-    runs: dict[str, dict[int, Run]]
+    runs: dict[str, dict[int, FinishedRun]]
     """By objective and seed; without objectives that learned nothing."""
-    noise: dict[tuple[str, str], float | None] = field(default_factory=dict)
-    """Of two objectives: p in balanced accuracy, corrected for all pairs of the page."""
+    p_values: dict[tuple[str, str], float | None] = field(default_factory=dict)
+    """Of two objectives in balanced accuracy, corrected for all pairs of the page."""
 
     @property
-    def stand_in(self) -> bool:
-        """Whether another network stands in for the paper's."""
-        return self.config.model.name not in NETWORKS
+    def reduced(self) -> bool:
+        """Whether its runs differ from the paper's training."""
+        return is_reduced(self.config)
 
     @property
     def page(self) -> tuple[object, ...]:
-        """What the columns of one page share."""
+        """What the columns of a page share."""
         data = self.config.data
-        return canonical_source(data.source).split(":")[0], self.config.epochs, data.fraction, data.image_size
+        source, config = canonical_source(data.source).split(":")[0], self.config
+        return source, data.fraction, data.image_size, config.epochs, config.batch_size, config.schedule
 
     @property
     def where(self) -> str:
-        """Say which runs."""
+        """The conditions of its runs, in words."""
         data = self.config.data
         part = f", {data.fraction:g} of the images" if data.fraction < 1 else ""
         words = imbalance_words(data.imbalance)
@@ -50,7 +51,7 @@ class Group:
 
     @property
     def gammas(self) -> dict[float, str]:
-        """Its objectives by gamma, those below 0 only, the smallest weight first: the claims are about these."""
+        """Its objectives with gamma below 0, which the claims are about, by gamma, the smallest weight first."""
         gammas = {}
         for objective in self.runs:
             name, _, option = objective.partition(":gamma=")
@@ -58,8 +59,8 @@ class Group:
                 gammas[float(option or -1)] = objective
         return {gamma: gammas[gamma] for gamma in sorted(gammas, reverse=True) if gamma < 0}
 
-    def compare(self, one: str, other: str, measure: Callable[[Run], float]) -> PairedDifference | None:
-        """Return how much larger a measure is with one objective than with the other; None without common seeds."""
+    def compare(self, one: str, other: str, measure: Callable[[FinishedRun], float]) -> PairedDifference | None:
+        """Return one objective minus the other in a measure; None without common seeds."""
         common = sorted(set(self.runs.get(one, {})) & set(self.runs.get(other, {})))
         if not common:
             return None
@@ -68,35 +69,33 @@ class Group:
         return paired_difference(ours, theirs, resolution=resolution)
 
 
-def find_groups(root: Path) -> list[Group]:
-    """Read all finished runs under a folder, and sort them into groups that can be compared."""
+def find_groups(store: RunStore) -> list[Group]:
+    """Sort all finished runs into groups whose objectives can be compared."""
     groups: dict[str, Group] = {}
-    for run in runs_in(root):
-        if not run.finished:
-            continue
+    for run in store.runs():
         config = run.config
         shared = config.model_dump(mode="json", exclude={"objective", "seed", "track_test"})
         shared["data"] |= {"root": None, "source": canonical_source(config.data.source)}
-        if splits_anew(config):
+        if resplits(config):
             shared["data"] |= {"split_seed": None}
         shared["compute"] = config.compute.precision
         group = groups.setdefault(json.dumps(shared, sort_keys=True), Group(config, {}))
         group.runs.setdefault(config.objective, {})[config.seed] = run
-    return _with_noise([replace(group, runs=_sound(group.runs)) for group in groups.values()])
+    return _with_p_values([replace(group, runs=_learned(group.runs)) for group in groups.values()])
 
 
-def score(run: Run) -> float:
+def score(run: FinishedRun) -> float:
     """Return balanced accuracy."""
     return run.summary.balanced_accuracy
 
 
-def _one_image(run: Run) -> float:
-    """Return what one test image changes in a score; other measures are whole images, or no shares of any."""
+def _one_image(run: FinishedRun) -> float:
+    """Return how much one test image changes a score."""
     return balanced_resolution(row.test_count for row in run.summary.per_class)
 
 
-def _sound(runs: dict[str, dict[int, Run]]) -> dict[str, dict[int, Run]]:
-    """Leave out objectives of which half of the runs or more learned nothing."""
+def _learned(runs: dict[str, dict[int, FinishedRun]]) -> dict[str, dict[int, FinishedRun]]:
+    """Return the objectives without those of which half of the runs or more learned nothing."""
     return {
         objective: own
         for objective, own in runs.items()
@@ -104,8 +103,8 @@ def _sound(runs: dict[str, dict[int, Run]]) -> dict[str, dict[int, Run]]:
     }
 
 
-def _with_noise(groups: Sequence[Group]) -> list[Group]:
-    """Correct all pairs of a page together, as its own sentences do: methods among themselves, and gammas."""
+def _with_p_values(groups: Sequence[Group]) -> list[Group]:
+    """Correct the p-values of all pairs of a page together, methods and gammas apart, as the page itself does."""
     families: dict[tuple[object, ...], list[tuple[Group, str, str, float | None]]] = {}
     for group in groups:
         for kind, objectives in (("methods", list(FOUR.values())), ("gammas", list(group.gammas.values()))):
@@ -115,5 +114,5 @@ def _with_noise(groups: Sequence[Group]) -> list[Group]:
                     families.setdefault((kind, *group.page), []).append((group, one, other, found.p))
     for members in families.values():
         for (group, one, other, _), p in zip(members, holm([p for *_, p in members]), strict=True):
-            group.noise[one, other] = group.noise[other, one] = p
+            group.p_values[one, other] = group.p_values[other, one] = p
     return list(groups)

@@ -19,11 +19,11 @@ NETWORKS = {
     "efficientnet_b1": "EfficientNet b1",
     "efficientnet_b7": "EfficientNet b7",
 }
-"""How the paper calls the networks."""
+"""The paper's names of the networks."""
 
 
 def imbalance_words(imbalance: str) -> str:
-    """Say an imbalance as the paper does.
+    """Return an imbalance in the words of the paper.
 
     Example:
         >>> from evenhand.paper._published import imbalance_words
@@ -36,7 +36,7 @@ def imbalance_words(imbalance: str) -> str:
 
 @dataclass(frozen=True)
 class PublishedColumn:
-    """What the paper sets side by side: the methods for one row (mostly a network) and one imbalance."""
+    """The methods that the paper compares for one row (mostly a network) and one imbalance."""
 
     table: str
     """The study's id, such as `table-cifar10`."""
@@ -51,7 +51,7 @@ class PublishedColumn:
     """The methods printed in bold."""
 
     def __str__(self) -> str:
-        """Name the column as short as the paper allows: by its imbalance where it has several, else by its row."""
+        """Return the data set with the imbalance, or with the network where tables have one row per network."""
         by_row = self.table in ("table-road", "table-road-sota", "table-svhn")
         return f"{self.title} {NETWORKS.get(self.row, self.row) if by_row else imbalance_words(self.imbalance)}"
 
@@ -74,7 +74,7 @@ class PublishedTable:
     columns: tuple[PublishedColumn, ...]
 
     def value(self, row: str, imbalance: str, method: str) -> float | None:
-        """Return what the paper prints there, None where it prints nothing.
+        """Return the printed value in percent, None where there is none.
 
         Example:
             >>> from evenhand.paper import published_tables

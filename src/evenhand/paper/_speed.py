@@ -1,4 +1,4 @@
-"""How long a training step takes with CCE (algorithm 2) and with COT (algorithm 1), in turns on this machine."""
+"""The time of a training step with CCE (algorithm 2) against COT (algorithm 1), measured in turns."""
 
 import os
 import platform
@@ -17,15 +17,15 @@ from evenhand.runs.config import Config, make_config
 from evenhand.training.run import code_fingerprint
 
 PAPER = 1.7
-"""How many times faster than algorithm 1 the paper found algorithm 2."""
+"""The speed of algorithm 2 relative to algorithm 1 in the paper."""
 OBJECTIVES = ("cce", "ce", "cot:forwards=1", "cot")
 ALGORITHM_1 = {"cot:forwards=1": "algorithm 1 as printed (one forward pass)", "cot": "COT as its authors run it (two)"}
-WARM_UP, LEAST_ROUNDS = 1, 5
+WARM_UP, MIN_ROUNDS = 1, 5
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A network and what it is shown."""
+    """A network, a batch size, the size of the images and a precision."""
 
     network: str
     batch_size: int
@@ -35,19 +35,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What the steps of one setting took."""
+    """The times of one setting."""
 
     setting: Setting
     threads: int
     rounds: int
     milliseconds: dict[str, float]
-    """Median of each objective."""
+    """The median by objective."""
     ratios: dict[str, tuple[float, float, float]]
-    """Beside CCE in the same round, for each form of COT: median, lower and upper quartile."""
+    """Relative to CCE in the same round, by form of COT: median, lower and upper quartile."""
 
 
 def settings() -> list[Setting]:
-    """Return what is measured: the small network in both precisions, and that of the paper with a part of its batch."""
+    """Return the measured settings: resnet8 in both precisions, and resnet34 with a smaller batch than the paper's."""
     grey, colour = Size((600,) * 10, 0, 1, 28), Size((500,) * 10, 0, 3, 32)
     return [
         Setting("resnet8", 128, grey, "float32"),
@@ -57,11 +57,11 @@ def settings() -> list[Setting]:
 
 
 def measure_speed(chosen: Sequence[Setting] | None = None, *, seconds: float = 12.0) -> list[StepTimes]:
-    """Time the steps, in turns so that what else the machine does meets all alike.
+    """Measure the steps in turns, so that other load on the machine affects all objectives alike.
 
     Args:
-        chosen: what to measure; None: `settings()`.
-        seconds: for each setting; at least `LEAST_ROUNDS` rounds are taken.
+        chosen: the settings; None: `settings()`.
+        seconds: per setting; there are at least `MIN_ROUNDS` rounds.
     """
     return [_measure(setting, seconds) for setting in (settings() if chosen is None else chosen)]
 
@@ -75,7 +75,7 @@ def _measure(setting: Setting, seconds: float) -> StepTimes:
                 step()
         rounds: list[dict[str, float]] = []
         began = time.perf_counter()
-        while len(rounds) < LEAST_ROUNDS or time.perf_counter() - began < seconds:
+        while len(rounds) < MIN_ROUNDS or time.perf_counter() - began < seconds:
             rounds.append({name: time_of(step) for name, step in steps.items()})
     return StepTimes(
         setting,
@@ -92,7 +92,7 @@ def _config(setting: Setting, objective: str) -> Config:
         model__name=setting.network,
         objective=objective,
         batch_size=setting.batch_size,
-        compute__accelerator="cpu",  # as `here` says
+        compute__accelerator="cpu",  # as in `machine`
         compute__precision=setting.precision,
     )
 
@@ -102,7 +102,7 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return middle, low, high
 
 
-def speed_json(times: Sequence[StepTimes], command: str, made: dict[str, Any]) -> dict[str, Any]:
+def speed_json(times: Sequence[StepTimes], command: str, provenance: dict[str, Any]) -> dict[str, Any]:
     """Return everything as plain numbers and text."""
     settings_ = [
         {
@@ -121,11 +121,11 @@ def speed_json(times: Sequence[StepTimes], command: str, made: dict[str, Any]) -
         }
         for each in times
     ]
-    return {"study": "speed", "command": command, "made": made, "paper": PAPER, "settings": settings_}
+    return {"study": "speed", "command": command, "provenance": provenance, "paper": PAPER, "settings": settings_}
 
 
 def speed_rows(times: Sequence[StepTimes]) -> list[dict[str, Any]]:
-    """Return a row for each setting and objective."""
+    """Return one row per setting and objective."""
     return [
         {
             "network": each.setting.network,
@@ -166,24 +166,22 @@ def speed_table(times: Sequence[StepTimes]) -> tuple[list[str], list[list[str]]]
     return heading, rows
 
 
-def speed_markdown(times: Sequence[StepTimes], command: str, made: dict[str, Any]) -> str:
-    """Return the page that is kept."""
-    lines = ["# speed: algorithm 2 (CCE) beside algorithm 1 (COT)", "", "```", command, "```", ""]
+def speed_markdown(times: Sequence[StepTimes], command: str, provenance: dict[str, Any]) -> str:
+    """Return the page in Markdown."""
+    lines = ["# speed: algorithm 2 (CCE) against algorithm 1 (COT)", "", "```", command, "```", ""]
+    measured_on = (provenance["machines"][0], provenance["versions"][0], f"code {provenance['code'][0]}")
+    lines += [f"Measured on {', '.join(measured_on)}, {provenance['written']}.", ""]
     lines += [
-        f"Measured on {made['machines'][0]}, {made['versions'][0]}, code {made['code'][0]}, {made['written']}.",
-        "",
-    ]
-    lines += [
-        f"How many times as long as with CCE a training step takes; the paper found {PAPER}. Median [quartiles] over",
-        "rounds, in each of which all objectives take one step in turn, on one batch of noise. *As printed*: one",
-        "forward pass serves both steps; *two forwards*: the second step sees the weights that the first one made.",
+        f"The time of a training step relative to CCE; the paper reports {PAPER}. Median [quartiles] over rounds; in",
+        "each round every objective takes one step on the same batch of noise. *As printed*: one forward pass for both",
+        "steps; *two forwards*: the second step starts from the weights after the first.",
         "",
     ]
     return "\n".join([*lines, markdown_table(*speed_table(times))]) + "\n"
 
 
-def here() -> dict[str, Any]:
-    """Say on what this process measures, in the words of `how_made`; no host name is in it."""
+def machine() -> dict[str, Any]:
+    """Return the machine and the versions of this process, with the keys of `provenance`; without the host name."""
     processor = platform.processor() or platform.machine()
     versions = ", ".join(f"{name} {version(name)}" for name in ("evenhand", "torch", "lightning-fabric"))
     return {

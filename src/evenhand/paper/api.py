@@ -1,6 +1,6 @@
 """A study of the paper from its plan to its pages: what `evenhand reproduce` and Python users call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,31 +10,36 @@ from evenhand.core.files import check_folder
 from evenhand.core.text import slug
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.experiments.grid.local import default_workers, run_jobs
-from evenhand.experiments.grid.runtime_estimate import estimate, size_of
+from evenhand.experiments.grid.local import run_jobs
 from evenhand.paper import _claims as claims
 from evenhand.paper import _speed as speed
+from evenhand.paper._deviations import deviations
+from evenhand.paper._dry_run import describe_runs
 from evenhand.paper._figures import draw_paper_figure
-from evenhand.paper.pages import write_pages, write_reproduction
-from evenhand.paper.planning import StudyOptions, deviations, jobs_of, plan
-from evenhand.paper.reproducing import Reproduction, check_sources, how_made, read_reproduction
+from evenhand.paper._open_choices import open_choices
+from evenhand.paper._provenance import provenance
+from evenhand.paper._run_store import RunStore
+from evenhand.paper.planning import StudyOptions, jobs_of, plan
+from evenhand.paper.render import write_pages, write_reproduction
+from evenhand.paper.results import Reproduction, read_reproduction
 from evenhand.paper.studies import Study, find_study
-from evenhand.runs.config import Config
-from evenhand.runs.run import Run, runs_in
+from evenhand.runs.record import RunRecord, records_in
+from evenhand.runs.run import Run
 
 OUT = Path("runs/reproduce")
 WITHOUT_RUNS = ("speed", "claims")
 
 
 @dataclass(frozen=True)
-class Made:
-    """What came of a study."""
+class ReproductionResult:
+    """The result of a study."""
 
     written: list[Path] = field(default_factory=list)
-    result: Reproduction | None = None
-    """Of a table."""
+    """The files."""
+    table: Reproduction | None = None
+    """None unless the study is a table."""
     lines: list[str] = field(default_factory=list)
-    """To be read, where there is no table."""
+    """The result as text, unless the study is a table or a figure."""
 
 
 def reproduce(
@@ -43,129 +48,143 @@ def reproduce(
     *,
     out: Path | str = OUT,
     run: Callable[[Sequence[Job]], list[Failure]] = run_jobs,
+    train: bool = True,
     runs_only: bool = False,
+    records: Path | str | None = None,
     command: str = "",
-) -> Made:
-    """Make a table or figure of the paper again, from the runs that are there and those that are missing.
+) -> ReproductionResult:
+    """Reproduce a table or figure of the paper: train the runs that are missing, then write its files.
 
     Args:
-        study: the name of a table or figure, `speed` or `claims`.
-        options: how it is made; None: the small protocol, 3 seeds.
-        out: runs go to `runs/` in it, results to folders of their own.
+        study: the id of a table or figure, `speed` or `claims`.
+        options: how it is run; None: protocol small, 3 seeds.
+        out: runs are stored in `runs/` of this folder, results in folders of their own.
         run: finishes runs, and returns those that failed.
-        runs_only: make no table or figure.
-        command: what was typed, for the record.
+        train: False: use the runs that are finished.
+        runs_only: write no table or figure.
+        records: a folder of compact records; the runs they are of are not trained again.
+        command: the command line, for the page.
 
     Example:
         >>> import tempfile
         >>> from evenhand.paper.api import reproduce
-        >>> made = reproduce("figure-distributions", out=tempfile.mkdtemp())
-        >>> sorted(path.suffix for path in made.written)
+        >>> result = reproduce("figure-distributions", out=tempfile.mkdtemp())
+        >>> sorted(path.suffix for path in result.written)
         ['.pdf', '.png', '.svg']
     """
     chosen, options, out = find_study(study), options or StudyOptions(), Path(out)
     check_folder(out)
-    if chosen.id in WITHOUT_RUNS:
-        return _without_runs(chosen.id, out, command)
-    cells = plan(chosen, options)
-    check_sources(cells)
-    jobs = jobs_of(cells, out / "runs")
-    lost = {failure.job.folder for failure in run(jobs)}
-    folder = out / folder_name(chosen, options)
+    _check_records(chosen, records)
+    kept = [] if records is None else records_in(records)
+    if chosen.id == "claims":
+        checked = claims.check_claims(out, records=kept)
+        return _write_claims(checked, RunStore(out / "runs", kept), out / chosen.id, command)
+    if chosen.id == "speed":
+        return _write_speed(out / chosen.id, command)
+    jobs = study_jobs(chosen, options, out)
+    failed = _train(_unrecorded(jobs, RunStore(out / "runs", kept)), run) if train else set()
     if runs_only:
-        return Made()
+        return ReproductionResult()
+    folder = out / folder_name(chosen, options)
     if chosen.id.startswith("figure-"):
-        return Made(draw_paper_figure(chosen.id, [job.folder for job in jobs if job.folder not in lost], folder))
-    result = read_reproduction(chosen, options, out / "runs", command=command)
-    return Made(write_reproduction(result, folder), result)
+        folders = [job.folder for job in jobs if job.folder not in failed and Run(job.folder).finished]
+        return ReproductionResult(draw_paper_figure(chosen.id, folders, folder))
+    table = read_reproduction(chosen, options, out / "runs", records=kept, command=command)
+    return ReproductionResult(write_reproduction(table, folder), table)
+
+
+def study_jobs(study: Study, options: StudyOptions, out: Path, records: Path | str | None = None) -> list[Job]:
+    """Return the runs of a study, without those that are recorded in a folder."""
+    jobs = jobs_of(plan(study, options), out / "runs")
+    return jobs if records is None else _unrecorded(jobs, RunStore(out / "runs", records_in(records)))
+
+
+def _unrecorded(jobs: Sequence[Job], store: RunStore) -> list[Job]:
+    return [job for job in jobs if not isinstance(store.find(job), RunRecord)]
+
+
+def _check_records(study: Study, records: Path | str | None) -> None:
+    if records is not None and study.id.startswith("figure-"):
+        raise EvenhandError(f"{study.id} is drawn from run folders, which --records does not replace; leave it out.")
+
+
+def _train(jobs: Sequence[Job], run: Callable[[Sequence[Job]], list[Failure]]) -> set[Path]:
+    """Finish runs; return the folders of those that failed."""
+    check_sources(job for job in jobs if not Run(job.folder).finished)
+    return {failure.job.folder for failure in run(jobs)} if jobs else set()
+
+
+def check_sources(jobs: Iterable[Job]) -> None:
+    """Load every data set once before any run starts, so that missing data are reported, or downloaded, first."""
+    for source, root in dict.fromkeys((job.config.data.source, job.config.data.root) for job in jobs):
+        load_source(source, data_root=root)
 
 
 def title(study: Study, options: StudyOptions) -> list[str]:
-    """Say what a study shows, and where it differs from what the paper did."""
+    """Return what a study shows, and where it differs from what the paper did."""
     first = f"{study.id}, protocol {options.protocol}: {study.shows}"
-    return [first, *(f"  {each}" for each in deviations(study, options))]
+    return [first, *_indented("Differs from the paper:", deviations(study, options))]
 
 
-def study_jobs(study: Study, options: StudyOptions, out: Path) -> list[Job]:
-    """Return the runs of a study."""
-    return jobs_of(plan(study, options), out / "runs")
-
-
-def describe_plan(study: Study, options: StudyOptions, jobs: Sequence[Job], workers: int | None = None) -> list[str]:
-    """Say what would be run, and how long that takes on this machine.
+def describe_plan(
+    study: Study,
+    options: StudyOptions,
+    *,
+    out: Path | str = OUT,
+    records: Path | str | None = None,
+    workers: int | None = None,
+) -> list[str]:
+    """Return what would be run, what the paper leaves open, and how long it takes on this machine.
 
     Args:
         study: the study.
-        options: how it is made.
-        jobs: its runs.
-        workers: runs at a time; None: as a grid chooses.
+        options: how it is run.
+        out: the folder of its results.
+        records: a folder of compact records of finished runs.
+        workers: runs at a time; None: the default of a grid.
     """
-    lines = title(study, options)
-    if not jobs:
-        return [*lines, "It needs no runs and takes a minute at most."]
-    left = []
-    for job in jobs:
-        done = Run(job.folder).finished
-        shown = "done" if done else f"{size_of(job.config.data).train * job.config.epochs:,} images"
-        lines.append(f"  {job.folder.name}: {job.config.epochs} epochs, {shown}")
-        left += [] if done else [job.config]
-    workers = workers or default_workers(jobs)
-    work = estimate(left, workers=workers)
-    lines.append(
-        f"{len(jobs)} runs, {len(jobs) - len(left)} of them done; {work.trained:,} images to train on (all epochs) and "
-        f"{work.judged:,} to test on"
-    )
-    lines += [f"measured here: {speed:,.0f} images/s with {kind}" for kind, speed in work.speeds.items()]
-    lines.append(f"about {_duration(work.seconds)} on this machine with {workers} runs at a time")
-    return lines + [f"before that, data are needed that are not here: {each}" for each in _missing_data(left)]
-
-
-def _missing_data(configs: Sequence[Config]) -> list[str]:
-    """Return a sentence for each data set that would have to be fetched first."""
-    sources = dict.fromkeys((config.data.source, config.data.root) for config in configs)
-    return list(filter(None, (_missing(*source) for source in sources)))
-
-
-def _missing(source: str, root: str | None) -> str:
-    try:
-        load_source(source, data_root=root, download=False)
-    except EvenhandError as error:
-        return str(error)
-    return ""
+    _check_records(study, records)
+    store = RunStore(Path(out) / "runs", [] if records is None else records_in(records))
+    choices = _indented("Open in the paper, and the choice here:", open_choices(plan(study, options)))
+    return [*title(study, options), *choices, *describe_runs(study_jobs(study, options, Path(out)), store, workers)]
 
 
 def folder_name(study: Study, options: StudyOptions) -> str:
-    """Name the folder of the results, so that a study cut short or on other data replaces no whole one."""
+    """Return the name of the folder of the results; whatever narrows a study is part of it.
+
+    Example:
+        >>> from evenhand.paper.api import folder_name
+        >>> from evenhand.paper.planning import StudyOptions
+        >>> from evenhand.paper.studies import STUDIES
+        >>> folder_name(STUDIES["table-gamma"], StudyOptions("paper", range(100, 105), model="resnet8"))
+        'table-gamma-paper-resnet8-seeds100-104'
+    """
+    seeds = options.seeds
     parts = [study.id, options.protocol]
+    parts += [] if options.model is None else [slug(options.model)]
     parts += [] if options.epochs is None else [f"{options.epochs}epochs"]
     parts += [] if options.source is None else [slug(Path(options.source).name)]
+    parts += [] if seeds[0] == 0 else [f"seeds{seeds[0]}-{seeds[-1]}"]
     parts += ["only", *map(slug, options.only)] if options.only else []
     return "-".join(parts)
 
 
-def _without_runs(name: str, out: Path, command: str) -> Made:
-    pages: tuple[dict[str, Any], list[dict[str, Any]], str]
-    if name == "claims":
-        checked = claims.check_claims(out)
-        made = how_made([run.path for run in runs_in(out / "runs") if run.finished])
-        pages = (
-            claims.claims_json(checked, command, made),
-            claims.claims_rows(checked),
-            claims.claims_markdown(checked, command, made),
-        )
-        lines = [line for each in checked for line in (each.claim.text, *(f"  {line}" for line in each.lines()))]
-    else:
-        times, made = speed.measure_speed(), speed.here()
-        pages = (
-            speed.speed_json(times, command, made),
-            speed.speed_rows(times),
-            speed.speed_markdown(times, command, made),
-        )
-        lines = pages[2].splitlines()
-    return Made(write_pages(out / name, *pages), lines=lines)
+def _indented(heading: str, lines: Sequence[str]) -> list[str]:
+    return [heading, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+def _write_claims(
+    checked: list[claims.CheckedClaim], store: RunStore, folder: Path, command: str
+) -> ReproductionResult:
+    found = provenance(store.runs())
+    content = claims.claims_json(checked, command, found)
+    page = claims.claims_markdown(checked, command, found)
+    lines = [line for each in checked for line in (each.claim.text, *(f"  {line}" for line in each.lines()))]
+    return ReproductionResult(write_pages(folder, content, claims.claims_rows(checked), page), lines=lines)
+
+
+def _write_speed(folder: Path, command: str) -> ReproductionResult:
+    times, found = speed.measure_speed(), speed.machine()
+    content: dict[str, Any] = speed.speed_json(times, command, found)
+    page = speed.speed_markdown(times, command, found)
+    return ReproductionResult(write_pages(folder, content, speed.speed_rows(times), page), lines=page.splitlines())

@@ -3,6 +3,11 @@ from .config import load_config as load_config
 from .config import make_config as make_config
 from .config import read_recipe as read_recipe
 from .config import save_config as save_config
+from .record import RunRecord as RunRecord
+from .record import make_record as make_record
+from .record import read_record as read_record
+from .record import records_in as records_in
+from .record import write_record as write_record
 from .run import Run as Run
 from .run import runs_in as runs_in
 from .summary import summarise as summarise

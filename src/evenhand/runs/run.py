@@ -82,6 +82,11 @@ class Run:
     def __fspath__(self) -> str:
         return os.fspath(self.path)
 
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.name
+
     # How far it is: always as the folder is now
 
     @property

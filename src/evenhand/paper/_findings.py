@@ -1,8 +1,8 @@
-"""The claims of the paper's text against our own finished runs."""
+"""The claims of the paper's text tested on finished runs."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -17,7 +17,9 @@ from evenhand.core.text import some
 from evenhand.experiments.grid.naming import canonical_source
 from evenhand.paper._groups import FOUR, Group, find_groups, score
 from evenhand.paper._ordering import State, decided, noise_words
+from evenhand.paper._run_store import RunStore
 from evenhand.paper._speed import PAPER
+from evenhand.runs.record import FinishedRun
 from evenhand.runs.run import Run
 from evenhand.statistics.paired import LEVEL, PairedDifference, holm, paired_difference
 
@@ -27,26 +29,26 @@ GAIN = 0.1102
 
 @dataclass(frozen=True)
 class Finding:
-    """What some runs say about a claim."""
+    """The result of some runs for a claim."""
 
     where: str
     state: State
-    says: str
+    detail: str
     against: float = 1.0
-    """The p-value of what speaks against the claim, corrected within the finding; 1 where nothing does."""
-    stand_in: bool = False
-    """Whether another network stands in for the paper's."""
+    """The p-value of the evidence against the claim, corrected within the finding; 1 without any."""
+    reduced: bool = False
+    """Whether training differs from the paper's in network, data or recipe."""
 
 
-def find_evidence(root: Path, speed: Path) -> dict[str, list[Finding]]:
-    """Judge every claim by the finished runs; an empty list where there are none for it.
+def find_findings(store: RunStore, speed: Path) -> dict[str, list[Finding]]:
+    """Test every claim on the finished runs; an empty list where there are none for it.
 
     Args:
-        root: the folder of the run folders.
+        store: the finished runs.
         speed: the `table.json` of the study `speed`, which may be missing.
     """
-    groups = find_groups(root)
-    judges: dict[str, Callable[[Group], Finding | None]] = {
+    groups = find_groups(store)
+    tests: dict[str, Callable[[Group], Finding | None]] = {
         "cce-best": _cce_best,
         "cot-over-erm": _cot_over_erm,
         "resnet101": _gain,
@@ -56,24 +58,24 @@ def find_evidence(root: Path, speed: Path) -> dict[str, list[Finding]]:
         "clusters": _clusters,
         "fewer-epochs": _fewer_epochs,
     }
-    found = {name: [each for each in map(judge, groups) if each] for name, judge in judges.items()}
+    found = {name: [each for each in map(test, groups) if each] for name, test in tests.items()}
     return found | {"faster": list(_faster(speed))}
 
 
 def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal["not run yet"]:
-    """Join findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
+    """Combine findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
 
-    What speaks against it is corrected once more, by Holm over all findings: among many, one may be chance. Where the
-    paper's own networks were trained, these alone decide.
+    The evidence against it is corrected once more, by Holm over all findings. Where runs were
+    trained as in the paper, these alone decide.
 
     Args:
         findings: of one claim.
-        exceptions: in so many places it may fail and still hold, if it holds in more than those.
+        exceptions: the number of findings that may fail while the claim holds, if more hold.
     """
-    own = [each for each in findings if not each.stand_in] or list(findings)
+    own = [each for each in findings if not each.reduced] or list(findings)
     if not own:
         return "not run yet"
-    against = [p is not None and p < LEVEL for p in holm([each.against for each in own])]
+    against = [_clear(p) for p in holm([each.against for each in own])]
     fails = sum(
         clear and each.state.startswith(("does not", "no sign")) for clear, each in zip(against, own, strict=True)
     )
@@ -82,15 +84,15 @@ def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal
     return decided(
         holds=others <= exceptions and others < held,
         fails=fails > exceptions,
-        stand_in=any(each.stand_in for each in own),
+        reduced=any(each.reduced for each in own),
     )
 
 
 def difference_words(difference: PairedDifference, unit: str = " points", digits: int = 2) -> str:
-    """Write a difference with its interval and number of seeds; shares are written in points.
+    """Return a difference with its 95% interval and number of seeds; values 0 to 1 are given in points.
 
     Example:
-        >>> from evenhand.paper._evidence import difference_words
+        >>> from evenhand.paper._findings import difference_words
         >>> from evenhand.statistics.paired import paired_difference
         >>> difference_words(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
         '+2.03 [1.89, 2.18] points, n=3'
@@ -102,7 +104,7 @@ def difference_words(difference: PairedDifference, unit: str = " points", digits
     return f"{scale * difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
 
 
-def _plain_accuracy(run: Run) -> float:
+def _accuracy(run: FinishedRun) -> float:
     return run.summary.accuracy
 
 
@@ -110,31 +112,31 @@ def _clear(p: float | None) -> bool:
     return p is not None and p < LEVEL
 
 
-def _finding(group: Group, says: str, *, holds: bool, against: float) -> Finding:
-    """Return a finding; `against` is the p-value of what speaks against the claim, 1 where nothing does."""
-    state = decided(holds=holds, fails=against < LEVEL, stand_in=group.stand_in)
-    return Finding(group.where, state, says, against, group.stand_in)
+def _finding(group: Group, detail: str, *, holds: bool, against: float) -> Finding:
+    """Return a finding; `against` is the p-value of the evidence against the claim, 1 without any."""
+    state = decided(holds=holds, fails=against < LEVEL, reduced=group.reduced)
+    return Finding(group.where, state, detail, against, group.reduced)
 
 
-def _one_difference(group: Group, says: str, difference: PairedDifference) -> Finding:
-    """Judge a claim that is one difference above 0."""
+def _one_difference(group: Group, detail: str, difference: PairedDifference) -> Finding:
+    """Test the claim that a difference is above 0."""
     clear = _clear(difference.p)
     against = 1.0 if difference.p is None or difference.mean >= 0 else difference.p
-    return _finding(group, says, holds=clear and difference.mean > 0, against=against)
+    return _finding(group, detail, holds=clear and difference.mean > 0, against=against)
 
 
 def _all_above(group: Group, found: Mapping[str, tuple[PairedDifference, float | None]], over: str) -> Finding:
-    """Judge a claim that is several differences above 0, each with its p as the page corrects it."""
+    """Test the claim that several differences are above 0, each given with its corrected p-value."""
     against = [p for each, p in found.values() if each.mean < 0 and p is not None]
     holds = all(each.mean > 0 and _clear(p) for each, p in found.values())
-    says = "; ".join(f"{difference_words(each)}{over}{name} ({noise_words(p)})" for name, (each, p) in found.items())
-    return _finding(group, says, holds=holds, against=min(against, default=1.0))
+    detail = "; ".join(f"{difference_words(each)}{over}{name} ({noise_words(p)})" for name, (each, p) in found.items())
+    return _finding(group, detail, holds=holds, against=min(against, default=1.0))
 
 
-def _ahead(group: Group, one: str, others: Mapping[str, str]) -> Finding | None:
-    """Judge whether one objective is ahead of all others."""
+def _better(group: Group, one: str, others: Mapping[str, str]) -> Finding | None:
+    """Test the claim that one objective is better than all others."""
     found = {name: group.compare(one, objective, score) for name, objective in others.items()}
-    known = {name: (each, group.noise.get((one, others[name]))) for name, each in found.items() if each is not None}
+    known = {name: (each, group.p_values.get((one, others[name]))) for name, each in found.items() if each is not None}
     return _all_above(group, known, " over ") if known else None
 
 
@@ -142,40 +144,40 @@ def _cce_best(group: Group) -> Finding | None:
     rivals = {name: objective for name, objective in FOUR.items() if name != "CCE"}
     if not all(group.runs.get(objective) for objective in FOUR.values()):
         return None
-    return _ahead(group, FOUR["CCE"], rivals)
+    return _better(group, FOUR["CCE"], rivals)
 
 
 def _cot_over_erm(group: Group) -> Finding | None:
-    return _ahead(group, FOUR["COT"], {"ERM": FOUR["ERM"]})
+    return _better(group, FOUR["COT"], {"ERM": FOUR["ERM"]})
 
 
 def _gain(group: Group) -> Finding | None:
-    """Judge the gain on the paper's random split; the network that a small study trains instead is shown only."""
+    """Test the size of the gain on the paper's random split; with resnet8 it is shown without a decision."""
     config = group.config
     if canonical_source(config.data.source) != "road-marking" or config.model.name not in ("resnet101", "resnet8"):
         return None
-    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _plain_accuracy)
+    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _accuracy)
     if difference is None:
         return None
-    says = f"accuracy {difference_words(difference)}"
+    detail = f"accuracy {difference_words(difference)}"
     if config.model.name != "resnet101":
         return Finding(
             group.where,
             "not decided",
-            f"{says}; {config.model.name} stands in here, which decides nothing about ResNet-101",
-            stand_in=True,
+            f"{detail}; {config.model.name} decides nothing about ResNet-101",
+            reduced=True,
         )
     state: State = "not decided"
     if difference.low is not None and difference.high is not None:
         state = "does not hold" if difference.high < GAIN else "holds" if difference.low > 0 else "not decided"
-    return Finding(group.where, state, says, against=0.0 if state == "does not hold" else 1.0)
+    return Finding(group.where, state, detail, against=0.0 if state == "does not hold" else 1.0)
 
 
 def _gamma_best(group: Group) -> Finding | None:
     gammas = group.gammas
     if -1 not in gammas or len(gammas) < 3:
         return None
-    return _ahead(group, gammas[-1], {f"gamma={gamma:g}": each for gamma, each in gammas.items() if gamma != -1})
+    return _better(group, gammas[-1], {f"gamma={gamma:g}": each for gamma, each in gammas.items() if gamma != -1})
 
 
 def _gamma_falls(group: Group) -> Finding | None:
@@ -184,8 +186,8 @@ def _gamma_falls(group: Group) -> Finding | None:
     for one, other in pairwise(gammas):
         found = group.compare(gammas[one], gammas[other], score)
         if found is not None:
-            noise = group.noise.get((gammas[one], gammas[other]))
-            known[f"gamma={one:g} over gamma={other:g}"] = (found, noise)
+            p = group.p_values.get((gammas[one], gammas[other]))
+            known[f"gamma={one:g} over gamma={other:g}"] = (found, p)
     return _all_above(group, known, " for ") if len(known) > 1 else None
 
 
@@ -206,22 +208,22 @@ def _every_class(group: Group) -> Finding | None:
     gained = sum(each.mean > 0 for each in known.values())
     all_gain = gained == len(known) and _clear(total.p)
     against = min((p for name in clearly if (p := corrected[name]) is not None), default=1.0)
-    says = f"{gained} of {len(known)} classes gain on average"
+    detail = f"{gained} of {len(known)} classes gain on average"
     if lower:
-        says += f", {len(lower)} lose ({len(clearly)} beyond noise), most of all {some(lower, 3)}"
-    return _finding(group, f"{says}; balanced accuracy {difference_words(total)}", holds=all_gain, against=against)
+        detail += f", {len(lower)} lose ({len(clearly)} beyond noise), most of all {some(lower, 3)}"
+    return _finding(group, f"{detail}; balanced accuracy {difference_words(total)}", holds=all_gain, against=against)
 
 
-def _recall(name: str, run: Run) -> float:
+def _recall(name: str, run: FinishedRun) -> float:
     found = next(row.recall for row in run.summary.per_class if row.name == name)
     return math.nan if found is None else found
 
 
 def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classes: Sequence[int]) -> float:
-    """Return how far classes lie apart in feature space: mean distance of their centres over their mean radius.
+    """Return the separation of classes in feature space: mean distance of their centres over their mean radius.
 
-    The radius of a class is the root of the mean squared distance of its images to its centre, so that the number does
-    not change if all features are scaled.
+    The radius of a class is the root mean squared distance of its images to its centre. Scaling all features changes
+    nothing.
 
     Args:
         features: (N, F).
@@ -230,7 +232,7 @@ def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classe
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.paper._evidence import separation
+        >>> from evenhand.paper._findings import separation
         >>> features = np.array([[-1.0, 0], [1, 0], [9, 0], [11, 0]])
         >>> separation(features, np.array([0, 0, 1, 1]), [0, 1])
         10.0
@@ -246,21 +248,27 @@ def _clusters(group: Group) -> Finding | None:
     data = group.config.data
     if canonical_source(data.source) != "fashion-mnist" or data.imbalance != "exp:10":
         return None
-    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _cluster_separation)
+    # Records have no features.
+    folders: dict[str, dict[int, FinishedRun]] = {
+        objective: {seed: run for seed, run in own.items() if isinstance(run, Run)}
+        for objective, own in group.runs.items()
+    }
+    difference = replace(group, runs=folders).compare(FOUR["CCE"], FOUR["ERM"], _cluster_separation)
     if difference is None:
         return None
-    says = f"distance of class centres over class radius {difference_words(difference, unit='')}"
-    return _one_difference(group, says, difference)
+    detail = f"distance of class centres over class radius {difference_words(difference, unit='')}"
+    return _one_difference(group, detail, difference)
 
 
-def _cluster_separation(run: Run) -> float:
+def _cluster_separation(run: FinishedRun) -> float:
+    assert isinstance(run, Run)
     names = [row.name for row in run.summary.per_class]
     kept = run.features
     return separation(kept.features.astype(np.float64), kept.targets, [names.index(name) for name in CLUSTERS])
 
 
 def _fewer_epochs(group: Group) -> Finding | None:
-    """Count epochs until each first reaches an error that both reach: the larger of their errors at the end."""
+    """Compare the epochs until each first reaches an error that both reach: the larger of their last errors."""
     if canonical_source(group.config.data.source).split(":")[0] != "road-marking":
         return None
     runs = {name: group.runs.get(FOUR[name], {}) for name in ("CCE", "ERM")}
@@ -274,23 +282,23 @@ def _fewer_epochs(group: Group) -> Finding | None:
         for name, own in needed.items():
             own.append(1 + next(k for k, error in enumerate(curves[name][seed]) if error <= goal))
     difference = paired_difference(needed["ERM"], needed["CCE"])
-    says = f"ERM needs {difference_words(difference, unit=' epochs', digits=1)} more than CCE for an error both reach"
-    return _one_difference(group, says, difference)
+    detail = f"ERM needs {difference_words(difference, unit=' epochs', digits=1)} more than CCE for an error both reach"
+    return _one_difference(group, detail, difference)
 
 
-def _errors(run: Run) -> list[float]:
+def _errors(run: FinishedRun) -> list[float]:
     return [1 - row["test_accuracy"] for row in run.history if "test_accuracy" in row]
 
 
 def _faster(path: Path) -> Iterator[Finding]:
-    """The paper's factor holds if it lies between our two forms of COT, or within a tenth of one of them."""
+    """Test the paper's factor: it holds between the two forms of COT, or within a tenth of one of them."""
     if not path.exists():
         return
     try:
         yield from [_one_speed(each) for each in read_json(path)["settings"]]
     except (EvenhandError, LookupError, TypeError, ValueError) as error:
-        told = f"Cannot read {path}: {reason(error).removeprefix(f'Cannot read {path}: ')}"
-        raise EvenhandError(f"{told}; make it again with evenhand reproduce speed.") from error
+        why = reason(error).removeprefix(f"Cannot read {path}: ")
+        raise EvenhandError(f"Cannot read {path}: {why}; run evenhand reproduce speed again.") from error
 
 
 def _one_speed(each: Mapping[str, Any]) -> Finding:
@@ -298,5 +306,5 @@ def _one_speed(each: Mapping[str, Any]) -> Finding:
     holds = min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1
     where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
     forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
-    says = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
-    return Finding(where, "holds" if holds else "does not hold", says, against=1.0 if holds else 0.0)
+    detail = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
+    return Finding(where, "holds" if holds else "does not hold", detail, against=1.0 if holds else 0.0)

@@ -1,4 +1,4 @@
-"""A reproduction on paper: `table.json`, `table.csv` and `table.md`."""
+"""The results of a study as files: `table.json`, `table.csv` and `table.md`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,8 +9,9 @@ from evenhand.core.files import write_csv, write_json, write_text
 from evenhand.core.text import markdown_table
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.paper._ordering import Ordering, noise_words
+from evenhand.paper._provenance import provenance_lines
 from evenhand.paper._published import published_tables
-from evenhand.paper.reproducing import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
+from evenhand.paper.results import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
 from evenhand.statistics.paired import PairedDifference
 
 
@@ -20,7 +21,7 @@ def write_reproduction(result: Reproduction, folder: Path) -> list[Path]:
 
 
 def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, Any]], page: str) -> list[Path]:
-    """Write `table.json`, `table.csv` and `table.md`, each whole or not at all; return their paths."""
+    """Write `table.json`, `table.csv` and `table.md`; return their paths."""
     write_json(folder / "table.json", content)
     write_csv(folder / "table.csv", rows)
     write_text(folder / "table.md", page)
@@ -28,18 +29,19 @@ def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def to_json(result: Reproduction) -> dict[str, Any]:
-    """Return everything as plain numbers and text; what the pages show in percent and points is a share here."""
+    """Return everything as plain numbers and text; what the page gives in percent and points is 0 to 1 here."""
     return {
         "study": result.study.id,
         "shows": result.study.shows,
         "protocol": result.options.protocol,
         "command": result.command,
-        "seeds": result.options.seeds,
+        "seeds": list(result.options.seeds),
         "unit": "share",
         "deviations": result.deviations(),
-        "choices": result.choices(),
-        "made": result.made,
+        "open_choices": result.open_choices(),
+        "provenance": result.provenance,
         "runs": {"finished": result.finished, "wanted": result.wanted, "failed": list(result.failed)},
+        "not_run": result.not_run(),
         "conclusions": result.conclusions(),
         "columns": [_column_json(column, result.measures) for column in result.columns],
     }
@@ -57,7 +59,10 @@ def _column_json(column: MeasuredColumn, measures: Sequence[str]) -> dict[str, A
         "fraction": first.config.data.fraction,
         "cells": [_cell_json(cell, measures) for cell in column.cells],
         "orderings": {measure: _ordering_json(ordering) for measure, ordering in orderings.items()},
-        "sign": {measure: asdict(column.sign[measure]) for measure in measures if measure in column.sign},
+        "reference": column.reference,
+        "gains": {
+            measure: {method: asdict(gain) for method, gain in column.gains[measure].items()} for measure in measures
+        },
         "alpha": {measure: asdict(column.alpha[measure]) for measure in measures if measure in column.alpha},
         "majority": dict(column.cells[0].majority),
     }
@@ -72,7 +77,7 @@ def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
         "comparable": each.cell.comparable,
         "n": each.n,
         "wanted": len(each.cell.seeds),
-        "runs": [run.folder.name for run in each.runs],
+        "runs": [run.name for run in each.runs],
         "measured": {
             measure: {
                 "mean": seen.mean,
@@ -94,11 +99,16 @@ def _ordering_json(ordering: Ordering) -> dict[str, Any]:
         }
         for pair in ordering.pairs
     ]
-    return {"state": ordering.state, "published": list(ordering.published), "pairs": pairs, "says": ordering.sentence()}
+    return {
+        "state": ordering.state,
+        "published": list(ordering.published),
+        "pairs": pairs,
+        "sentence": ordering.sentence(),
+    }
 
 
 def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
-    """Return a row for each cell and measure, in shares; what is not measured yet is None."""
+    """Return one row per cell and measure, values 0 to 1; None without a finished run."""
     rows = []
     for column in result.columns:
         for each in column.cells:
@@ -130,27 +140,26 @@ def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
 
 
 def to_markdown(result: Reproduction) -> str:
-    """Return the page that is kept: what was asked, how it was made, what it differs in, and the tables."""
-    study, options, made = result.study, result.options, result.made
+    """Return the page in Markdown."""
+    study, options = result.study, result.options
     lines = [f"# {study.id}, protocol {options.protocol}", "", f"{study.shows[0].upper()}{study.shows[1:]}.", ""]
     if result.command:
         lines += ["```", result.command, "```", ""]
-    days = " to ".join(dict.fromkeys([*made["dates"][:1], *made["dates"][-1:]])) or "no day yet"
     lines += [
-        f"- {result.finished} of {result.wanted} runs, {options.seeds} seeds a cell",
+        f"- {result.finished} of {result.wanted} runs, {len(options.seeds)} seeds per cell",
         *(f"- failed: {reason}" for reason in result.failed),
-        *(f"- made on {machine}" for machine in made["machines"]),
-        *(f"- with {versions}" for versions in made["versions"]),
-        f"- code {', '.join(made['code']) or 'unknown'}; runs of {days}, written {made['written']}",
+        *provenance_lines(result.provenance),
         "",
     ]
-    lines += _listed("**Where this differs from the paper**", result.deviations())
-    lines += _listed("**What the paper leaves open, and the choice here**", result.choices())
-    lines += _listed("**What came out**", result.conclusions())
+    lines += _section("Where this differs from the paper", result.deviations())
+    lines += _section("What the paper leaves open, and the choice here", result.open_choices())
+    lines += _section("Results", result.conclusions())
+    lines += _section("Not run", result.not_run())
     lines += [explanation(result), ""]
     for column in result.columns:
-        lines += [f"## {column.title}", "", markdown_table(*column_table(column, result.measures)), ""]
-        lines += [text for line in column_sentences(column, result.measures) for text in (line, "")]
+        if column.finished:
+            lines += [f"## {column.title}", "", markdown_table(*column_table(column, result.measures)), ""]
+            lines += [text for line in column_sentences(column, result.measures) for text in (line, "")]
     reported = [[name, f"{value:.2f}"] for name, value in _reported(study.id).items()]
     if reported:
         lines += ["## Other papers' results, as the paper reports them", ""]
@@ -159,27 +168,25 @@ def to_markdown(result: Reproduction) -> str:
 
 
 def explanation(result: Reproduction) -> str:
-    """Say what the columns mean."""
-    signs = (
-        " The two signs of CCE are compared by a test of their own in each column, without that correction."
-        if any(column.sign for column in result.columns)
-        else ""
-    )
-    both = " The test set is imbalanced, so both measures stand beside the published value." * result.study.both
+    """Return what the columns of the tables mean."""
+    both = " The test set is imbalanced, so accuracy is given as well." * result.study.imbalanced_test
     return (
-        "Percent on the test set: mean over seeds ± standard deviation over seeds; n is finished runs of all. "
-        f"Diff is measured minus published, in points.{both} Beyond noise: p < 0.05 in a paired t-test over "
-        "seeds, after Holm's correction for all pairs of this page. An order holds where all pairs stand as printed "
-        "beyond noise, does not hold where one stands the other way round beyond noise, and is not decided otherwise; "
-        f"a network that stands in for the paper's shows at most no sign of it at this scale.{signs}"
+        "Percent on the test set: mean over seeds ± standard deviation over seeds; n: finished of planned runs; diff: "
+        f"measured minus published, in points.{both} The last column of a measure is the paired difference over seeds "
+        "in points with its 95% t interval, not corrected. Beyond noise: p < 0.05 in a paired t-test over seeds, after "
+        "Holm's correction for all pairs of the published methods on this page. An order holds if all pairs agree "
+        "beyond noise, does not hold if one is reversed beyond noise, and is not decided otherwise; where "
+        "training differs from the paper's it shows at most no sign of it at this scale. Methods that the paper does "
+        "not print are compared without correction."
     )
 
 
 def column_table(column: MeasuredColumn, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Return the heading and the rows of one column's table, as text."""
     heading = ["method", "n", "published"]
+    compared = any(column.gains[measure] for measure in measures)
     for measure in measures:
-        heading += [MEASURES[measure], "diff"]
+        heading += [MEASURES[measure], "diff", *[f"{column.reference} minus it"] * compared]
     rows = []
     for each in column.cells:
         published = each.cell.published
@@ -191,35 +198,37 @@ def column_table(column: MeasuredColumn, measures: Sequence[str]) -> tuple[list[
         for measure in measures:
             found, difference = each.measured.get(measure), each.difference(measure)
             spread = "" if found is None or found.spread is None else f" ± {100 * found.spread:.2f}"
-            row.append("not run yet" if found is None else f"{100 * found.mean:.2f}{spread}")
+            row.append("not run" if found is None else f"{100 * found.mean:.2f}{spread}")
             row.append("" if difference is None else f"{100 * difference:+.2f}")
+            gain = column.gains[measure].get(each.cell.method)
+            row += [_interval(gain)] * compared
         rows.append(row)
     largest = next((each.majority for each in column.cells if each.majority), None)
-    if largest and len(measures) > 1:  # where classes are tested unequally, answering the largest looks good
-        cells = [text for measure in measures for text in (f"{100 * largest[measure]:.2f}", "")]
+    if largest and len(measures) > 1:  # on an imbalanced test set, always predicting the largest class looks good
+        cells = [text for measure in measures for text in (f"{100 * largest[measure]:.2f}", "", *[""] * compared)]
         rows.append(["always the largest class", "", "", *cells])
     return heading, rows
 
 
 def column_sentences(column: MeasuredColumn, measures: Sequence[str]) -> list[str]:
-    """Say whether the order holds, and which sign does better."""
+    """Return whether the published order holds, and which sign and which focal loss is better."""
     lines = []
     for measure in measures:
         start = f"By {MEASURES[measure]}: " if len(measures) > 1 else ""
         if measure in column.orderings:
             lines.append(start + column.orderings[measure].sentence())
-        if measure in column.sign:
-            lines.append(start + sign_sentence(column.sign[measure]))
+        if measure in column.signs:
+            lines.append(start + sign_sentence(column.signs[measure]))
         if measure in column.alpha:
             lines.append(start + alpha_sentence(column.alpha[measure]))
     return lines
 
 
 def sign_sentence(difference: PairedDifference) -> str:
-    """Say which sign of CCE does better; the difference is one of shares.
+    """Return which sign of CCE is better.
 
     Example:
-        >>> from evenhand.paper.pages import sign_sentence
+        >>> from evenhand.paper.render import sign_sentence
         >>> from evenhand.statistics.paired import paired_difference
         >>> sign_sentence(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
         "CCE with the paper's sign against the released code's: +2.0 [1.9, 2.2] points, 3 seeds, beyond noise."
@@ -228,7 +237,7 @@ def sign_sentence(difference: PairedDifference) -> str:
 
 
 def alpha_sentence(difference: PairedDifference) -> str:
-    """Say what the factor alpha = 0.25 does to focal loss; the difference is one of shares."""
+    """Return what the factor alpha = 0.25 changes in focal loss."""
     return f"Focal loss with alpha = 0.25 against without: {_difference_words(difference)}"
 
 
@@ -237,11 +246,20 @@ def _difference_words(difference: PairedDifference) -> str:
     return f"{size} points, {difference.n} seed{'s' * (difference.n != 1)}, {noise_words(difference.p)}."
 
 
+def _interval(difference: PairedDifference | None) -> str:
+    if difference is None:
+        return ""
+    mean = f"{100 * difference.mean:+.2f}"
+    if difference.low is None or difference.high is None:
+        return mean
+    return f"{mean} [{100 * difference.low:.2f}, {100 * difference.high:.2f}]"
+
+
 def _reported(study: str) -> dict[str, float]:
     table = published_tables().get(study)
     columns = table.columns if table else ()
     return {column.row: column.values["reported"] for column in columns if "reported" in column.values}
 
 
-def _listed(title: str, sentences: Sequence[str]) -> list[str]:
-    return [title, "", *(f"- {sentence}" for sentence in sentences), ""] if sentences else []
+def _section(title: str, sentences: Sequence[str]) -> list[str]:
+    return [f"**{title}**", "", *(f"- {sentence}" for sentence in sentences), ""] if sentences else []
