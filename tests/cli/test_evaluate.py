@@ -92,7 +92,7 @@ def test_a_summary_that_says_otherwise_is_told_and_mended(capsys: Capture, monke
     code, out, err = evenhand(capsys, monkeypatch, "evaluate", copy, "--json")
     assert code == 0
     assert json.loads(out)["balanced_accuracy"] == content["balanced_accuracy"]
-    assert "Cannot use summary.json: its balanced_accuracy is 0.123, but the predictions beside it give" in err
+    assert "Cannot use summary.json: its balanced_accuracy is 0.123, but the predictions give" in err
     assert json.loads((copy / "summary.json").read_text())["balanced_accuracy"] == content["balanced_accuracy"]
 
 

@@ -233,9 +233,7 @@ def test_figures_that_are_not_those_of_the_predictions_are_told(tmp_path: Path) 
     path = tmp_path / "a" / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "balanced_accuracy": 1.0}))
     (problem,) = only(tmp_path).problems
-    assert problem.startswith(
-        "Cannot use summary.json: its balanced_accuracy is 1.0, but the predictions beside it give"
-    )
+    assert problem.startswith("Cannot use summary.json: its balanced_accuracy is 1.0, but the predictions give")
     assert only(tmp_path).balanced_accuracy is None
 
 

@@ -307,7 +307,7 @@ def test_pictures_are_left_out_where_they_are_missing_damaged_or_of_another_run(
     other = write_pictured_run(tmp_path / "other", names=ANIMALS, ids_from=100)
     shutil.copy(other / "thumbnails.npz", run)
     (run / "checksums.json").unlink()
-    assert f"{run / 'thumbnails.npz'}: it does not belong to the predictions beside it." in page(run).text
+    assert f"{run / 'thumbnails.npz'}: it does not belong to the predictions." in page(run).text
     (run / "thumbnails.npz").write_bytes(b"")
     assert f"Cannot read {run / 'thumbnails.npz'}: it is damaged" in page(run).text
     (run / "thumbnails.npz").unlink()

@@ -104,14 +104,14 @@ def test_names_from_strangers_stay_text(server: Server) -> None:
     assert details.json()["classes"][0]["name"] == HOSTILE
 
 
-def test_details_hold_curves_measures_and_classes(server: Server) -> None:
+def test_details_hold_curves_metrics_and_classes(server: Server) -> None:
     content = server.ask(f"/runs/{server.ids()['a']}.json").json()
     assert content["curves"]["train_loss"] == [2.0, 1.0, 2 / 3, 0.5]
     assert content["curves"]["val_complement_entropy_wrong"] == [None] * 4  # NaN is no JSON
     assert [row["name"] for row in content["classes"]] == ["cat", "dog", "owl"]
-    measures = {row["name"]: row["value"] for row in content["measures"]}
-    assert measures["balanced accuracy"] == pytest.approx(0.6167, abs=1e-4)
-    assert measures["few-shot recall"] == 0.25
+    metrics = {row["title"]: row["value"] for row in content["metrics"]}
+    assert metrics["balanced accuracy"] == pytest.approx(0.6167, abs=1e-4)
+    assert metrics["few-shot recall"] == 0.25
     assert (content["objective"], content["epochs_done"], content["state"]) == ("cce", 4, "finished")
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_trains_has_curves_and_no_figures_yet(server: Server) -> None
     content = server.ask(f"/runs/{server.ids()['going']}.json").json()
     assert (content["state"], content["epochs_done"], content["epochs"]) == ("training", 2, 4)
     assert len(content["curves"]["epoch"]) == 2
-    assert content["measures"] == content["classes"] == content["problems"] == []
+    assert content["metrics"] == content["classes"] == content["problems"] == []
 
 
 def test_a_damaged_run_is_a_row_and_never_an_error_of_the_server(server: Server) -> None:

@@ -116,8 +116,8 @@ def test_two_ticked_runs_stand_side_by_side_and_a_third_takes_the_place_of_the_f
     assert page.locator("#curves polyline").count() == 2
     tick(page, "nine")
     expect(page.locator("#curves polyline")).to_have_count(4)
-    assert page.locator("#side-title").text_content() == "ten beside nine"
-    measures = page.locator("#measures tr").filter(
+    assert page.locator("#side-title").text_content() == "ten and nine"
+    measures = page.locator("#metrics tr").filter(
         has=page.get_by_role("rowheader", name="balanced accuracy", exact=True)
     )
     assert measures.locator("td").all_text_contents()[2] == "+10.0"
@@ -129,13 +129,13 @@ def test_two_ticked_runs_stand_side_by_side_and_a_third_takes_the_place_of_the_f
     assert page.locator("#curves svg[role=img]").last.get_attribute("aria-label") == (
         "validation balanced accuracy by epoch:  ce, seed 0: 40.0% (epoch 4)  cce, seed 10: 40.0% (epoch 4) "
     )
-    page.get_by_role("link", name="ten beside nine").click()
+    page.get_by_role("link", name="ten and nine").click()
     expect(page.locator("#side")).to_be_focused()
     tick(page, "going")
-    expect(page.locator("#side-title")).to_have_text("nine beside going")
+    expect(page.locator("#side-title")).to_have_text("nine and going")
     assert not row(page, "ten").get_by_role("checkbox").is_checked()
     page.reload()
-    expect(page.locator("#side-title")).to_have_text("nine beside going")
+    expect(page.locator("#side-title")).to_have_text("nine and going")
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#side")).to_be_hidden()
 

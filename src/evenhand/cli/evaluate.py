@@ -119,20 +119,21 @@ def _adjusted(summary: dict[str, Any]) -> str:
 def _headline(summary: dict[str, Any]) -> "RenderableType":
     from rich.table import Table
 
+    from evenhand.metrics.registry import METRICS
+
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("balanced accuracy", *_share(summary["balanced_accuracy"], summary["balanced_accuracy_interval"]))
-    table.add_row("accuracy", *_share(summary["accuracy"], summary["accuracy_interval"]))
+    for metric in METRICS.values():
+        if "evaluate" in metric.shown:
+            value = metric.format(summary[metric.name]) + metric.unit
+            table.add_row(metric.title, value, _interval(summary.get(f"{metric.name}_interval")))
     for name in ("many", "medium", "few"):
         group = summary["groups"][name]
         if group is not None:
             count = f"{group['tested']} {'class' if group['tested'] == 1 else 'classes'}"
-            found = _share(group["recall"], group["interval"])
-            table.add_row(cell(f"{name}-shot recall", COLOURS[name]), *found, cell(count, "dim"))
+            recall, interval = f"{group['recall']:.1%}", _interval(group["interval"])
+            table.add_row(cell(f"{name}-shot recall", COLOURS[name]), recall, interval, cell(count, "dim"))
     worst = summary["worst_class"]
     table.add_row("worst class", f"{worst['recall']:.1%}", "", cell(worst["name"]))
-    table.add_row("macro F1", f"{summary['macro_f1']:.1%}")
-    table.add_row("calibration error", f"{summary['ece']:.1%}")
-    table.add_row("NLL", f"{summary['nll']:.3f}", "", cell("nats", "dim"))
     return table
 
 
@@ -151,13 +152,18 @@ def _class_table(per_class: list[dict[str, Any]]) -> "RenderableType":
             cell(row["name"]),
             f"{row['train_count']:,}",
             f"{row['test_count']:,}",
-            *_share(row["recall"], row["recall_interval"]),
-            *("" if row[key] is None else f"{row[key]:.1%}" for key in ("precision", "f1")),
+            _percent(row["recall"]),
+            _interval(row["recall_interval"]),
+            _percent(row["precision"]),
+            _percent(row["f1"]),
             cell(row["group"], COLOURS[row["group"]]),
         )
     return table
 
 
-def _share(value: float | None, interval: list[float] | None) -> tuple[str, "RenderableType"]:
-    between = "" if interval is None else f"{interval[0]:.1%} to {interval[1]:.1%}"
-    return "" if value is None else f"{value:.1%}", cell(between, "dim")
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _interval(ends: list[float] | None) -> "RenderableType":
+    return cell("" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}", "dim")

@@ -12,6 +12,7 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
 from evenhand.core.text import visible
+from evenhand.metrics.registry import METRICS
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import HISTORY
 from evenhand.runs.run import Run, read_leniently
@@ -112,29 +113,36 @@ def classes(summary: Summary) -> list[Figures]:
     return sorted(rows, key=lambda row: -row["train_count"])
 
 
-def measures(summary: Summary) -> list[Figures]:
-    """Return the measures by name: their value, its kind and its interval."""
+def metric_rows(summary: Summary) -> list[Figures]:
+    """Return the metrics of a run: title, value, its kind, and as texts the value and its interval or a note."""
 
-    def measure(name: str, value: float | None, kind: str, *, interval: object = None, note: object = None) -> Figures:
-        return {"name": name, "value": value, "kind": kind, "interval": interval, "note": _text(note)}
+    def row(title: str, value: float | None, kind: str, text: str, note: str | None = "") -> Figures:
+        return {"title": title, "value": value, "kind": kind, "text": "" if value is None else text, "note": note}
 
-    def group(name: str) -> Figures:
-        found = summary.groups.get(name)
-        recall, interval = (None, None) if found is None else (found.recall, found.interval)
-        return measure(f"{name}-shot recall", recall, "share", interval=interval)
+    def share(title: str, value: float | None, note: str | None) -> Figures:
+        return row(title, value, "share", f"{value or 0:.1%}", note)
 
+    rows = []
+    for name, metric in METRICS.items():
+        if "serve" in metric.shown:
+            value, interval = summary.metrics[name], _interval(getattr(summary, f"{name}_interval", None))
+            rows.append(row(metric.title, value, metric.kind, metric.format(value) + metric.unit, interval))
+    for name in ("many", "medium", "few"):
+        group = summary.groups.get(name)
+        recall, ends = (None, None) if group is None else (group.recall, group.interval)
+        rows.append(share(f"{name}-shot recall", recall, _interval(ends)))
+    worst, epoch, seconds = summary.worst_class, summary.selected.epoch, summary.seconds_per_epoch
     return [
-        measure("balanced accuracy", summary.balanced_accuracy, "share", interval=summary.balanced_accuracy_interval),
-        measure("accuracy", summary.accuracy, "share", interval=summary.accuracy_interval),
-        *map(group, ("many", "medium", "few")),
-        measure("worst class", summary.worst_class.recall, "share", note=summary.worst_class.name),
-        measure("macro F1", summary.macro_f1, "share"),
-        measure("calibration error", summary.ece, "share"),
-        measure("NLL", summary.nll, "number"),
-        measure("selected epoch", summary.selected.epoch, "count"),
-        measure("seconds an epoch", summary.seconds_per_epoch, "number"),
-        measure("test images", summary.images, "count"),
+        *rows,
+        share("worst class", worst.recall, _text(worst.name)),
+        row("selected epoch", epoch, "count", str(epoch)),
+        row("seconds per epoch", seconds, "number", f"{seconds:.3g}"),
+        row("test images", summary.images, "count", f"{summary.images:,}"),
     ]
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}"
 
 
 def _best_first(rows: list[Figures], key: str) -> tuple[tuple[str, float], ...]:

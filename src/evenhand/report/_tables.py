@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.experiments.comparison.verdict import METRICS, in_points
+from evenhand.experiments.comparison.verdict import METRICS as COMPARED
+from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ComparisonFile, Material
 from evenhand.report.figures.style import MOST_NAMED
@@ -51,43 +53,49 @@ class Table:
 
 
 def objective_table(material: Material) -> Table:
-    """Return a row for each objective of a comparison, or for each run."""
+    """Return one row per objective of a comparison, or per run; columns without any value are left out."""
+    metrics = [metric for metric in METRICS.values() if "report" in metric.shown]
+    columns = [Column("objective", kind="text"), *(Column(metric.title) for metric in metrics)]
+    columns += [Column(name) for name in ("many", "medium", "few")]
+    columns += [Column("worst class", kind="text"), Column("validation"), Column("s/epoch")]
     if material.comparison is not None:
-        rows = _compared_rows(material.comparison)
+        rows = _compared_rows(material.comparison, metrics)
     else:
-        rows = [_run_row(name, summary) for name, summary in material.summaries().items()]
-    heads = ["objective", "balanced accuracy", "accuracy", "many", "medium", "few", "macro F1", "ECE", "worst class"]
-    heads += ["validation", "s/epoch"]
-    filled = [place for place in range(len(heads)) if any(row[place].text for row in rows)]
-    kinds = {"objective": "text", "worst class": "text"}
-    columns = [Column(heads[place], kind=kinds.get(heads[place], "")) for place in filled]
-    return Table(columns, [[row[place] for place in filled] for row in rows])
+        rows = [_run_row(name, summary, metrics) for name, summary in material.summaries().items()]
+    filled = [place for place in range(len(columns)) if any(row[place].text for row in rows)]
+    return Table([columns[place] for place in filled], [[row[place] for place in filled] for row in rows])
 
 
-def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
+def _compared_rows(comparison: ComparisonFile, metrics: Sequence[Metric]) -> list[list[TableCell]]:
     tuned = not all(row.picked for row in comparison.table)
     rows = []
     for row in comparison.table:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
-        shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
+        cells = {metric.name: _metric(metric, getattr(row, metric.name, None)) for metric in metrics}
         tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
-        validation = _percent(row.val_balanced_accuracy, tried) if tuned else TableCell("")
-        worst = _worst(row.worst_class, row.worst_recall)
-        seconds = TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
-        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
+        rows.append(
+            [
+                TableCell(row.objective),
+                *(cells | {"balanced_accuracy": balanced}).values(),
+                *map(_percent, (row.many, row.medium, row.few)),
+                _worst(row.worst_class, row.worst_recall),
+                _percent(row.val_balanced_accuracy, tried) if tuned else TableCell(""),
+                TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch),
+            ]
+        )
     return rows
 
 
-def _run_row(name: str, summary: Summary) -> list[TableCell]:
+def _run_row(name: str, summary: Summary, metrics: Sequence[Metric]) -> list[TableCell]:
     groups = [summary.groups.get(group) for group in ("many", "medium", "few")]
     return [
         TableCell(name),
-        _percent(summary.balanced_accuracy, _interval(summary.balanced_accuracy_interval)),
-        _percent(summary.accuracy, _interval(summary.accuracy_interval)),
+        *(
+            _metric(metric, summary.metrics[metric.name], getattr(summary, f"{metric.name}_interval", None))
+            for metric in metrics
+        ),
         *(_percent(None if group is None else group.recall) for group in groups),
-        _percent(summary.macro_f1),
-        _percent(summary.ece),
         _worst(summary.worst_class.name, summary.worst_class.recall),
         TableCell(""),
         TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
@@ -102,7 +110,7 @@ def difference_table(comparison: ComparisonFile) -> Table:
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        row = [TableCell(each.objective), TableCell(METRICS.get(each.metric, each.metric), kind="text")]
+        row = [TableCell(each.objective), TableCell(COMPARED.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
         row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
         rows.append([*row, TableCell(each.words or each.outcome, kind="text")])
@@ -214,6 +222,10 @@ def _percent(share: float | None, small: str = "") -> TableCell:
     if share is None or np.isnan(share):
         return TableCell("")
     return TableCell(f"{100 * share:.1f}", small=small, value=round(100 * float(share), 4))
+
+
+def _metric(metric: Metric, value: float | None, ends: Sequence[float] | None = None) -> TableCell:
+    return TableCell("") if value is None else TableCell(metric.format(value), small=_interval(ends), value=value)
 
 
 def _interval(ends: Sequence[float] | None) -> str:

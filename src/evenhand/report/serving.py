@@ -35,7 +35,7 @@ from evenhand.report._escape import spelled_out
 from evenhand.report._limits import FewLines, LimitedProtocol
 from evenhand.report._listing import Listing
 from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
-from evenhand.report._serve_summary import classes, curves, measures
+from evenhand.report._serve_summary import classes, curves, metric_rows
 from evenhand.runs.run import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50
@@ -250,14 +250,14 @@ class _Pages:
             "name": entry.name,
             "curves": {},
             "classes": [],
-            "measures": [],
+            "metrics": [],
         }
         # What is missing stays empty, and what is damaged is told among the problems.
         read, _ = read_leniently(Run(entry.path, follow_links=False), "history", "summary")
         if "history" in read:
             content["curves"] = curves(read["history"])
         if "summary" in read:
-            content |= {"classes": classes(read["summary"]), "measures": measures(read["summary"])}
+            content |= {"classes": classes(read["summary"]), "metrics": metric_rows(read["summary"])}
         return _json(request, content)
 
     def report(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import clipped, some
-from evenhand.metrics import classification as judge
+from evenhand.metrics.classification import class_recall, mean_recall
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
 
 EpochRow = dict[str, float]
@@ -163,7 +165,10 @@ class Adjustment(_Content):
 
 
 class Summary(_Content):
-    """The judgement of a run on its test set, see :func:`evenhand.runs.summary.summarise`; shares are 0 to 1."""
+    """The results of a run on its test set, see :func:`evenhand.runs.summary.summarise`.
+
+    Every metric of :data:`evenhand.metrics.registry.METRICS` is a key of the file, and is read from :attr:`metrics`.
+    """
 
     source: str
     imbalance: str
@@ -182,42 +187,64 @@ class Summary(_Content):
     balanced_accuracy: _Share
     balanced_accuracy_interval: _Interval | None
     test_groups: _Count | None = None
-    macro_f1: _Share
-    geometric_mean: _Share
     worst_class: WorstClass
     groups: dict[str, GroupRecall | None]
     shot_rule: str
-    nll: _Positive
-    ece: _Share
-    mean_confidence: _Share
     failures: tuple[str, ...] = ()
     intervals: str
     per_class: tuple[ClassFigures, ...] = Field(min_length=2)
     confusion_matrix: tuple[tuple[_Count, ...], ...]
 
+    @model_validator(mode="after")
+    def _check_metrics(self) -> "Summary":
+        _ = self.metrics
+        return self
+
+    @cached_property
+    def metrics(self) -> dict[str, float | None]:
+        """Every metric by name; one that an earlier version did not store is computed if it can be, else None."""
+        stored = self.model_dump(include=set(METRICS))
+        return {
+            name: metric.check(stored[name]) if name in stored else self._compute(metric)
+            for name, metric in METRICS.items()
+        }
+
+    def _compute(self, metric: Metric) -> float | None:
+        size = len(self.confusion_matrix)
+        square = all(len(row) == size for row in self.confusion_matrix)
+        if metric.from_confusion is None or not square or not any(map(any, self.confusion_matrix)):
+            return None
+        return metric.from_confusion(np.array(self.confusion_matrix, np.int64))
+
     def check(self, predictions: Predictions) -> None:
         """Refuse a summary that is not of these predictions, naming the first figure that disagrees."""
         if [row.name for row in self.per_class] != list(predictions.class_names):
-            raise EvenhandError("its classes are not those of the predictions beside it.")
-        confusion = judge.confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
+            raise EvenhandError("its classes are not those of the predictions.")
+        confusion = predictions.confusion
         if [list(row) for row in self.confusion_matrix] != confusion.tolist():
-            raise EvenhandError("its confusion matrix is not that of the predictions beside it.")
-        recall, groups = judge.class_recall(confusion), find_shot_groups(predictions.train_counts)
-        means = {name: judge.mean_recall(confusion, getattr(groups, name)) for name in ("many", "medium", "few")}
-        told: dict[str, tuple[float | None, float | None]] = {
-            "accuracy": (self.accuracy, judge.accuracy(confusion)),
-            "balanced_accuracy": (self.balanced_accuracy, judge.balanced_accuracy(confusion)),
-            "macro_f1": (self.macro_f1, judge.macro_f1(confusion)),
+            raise EvenhandError("its confusion matrix is not that of the predictions.")
+        recall, groups = class_recall(confusion), find_shot_groups(predictions.train_counts)
+        pairs: dict[str, tuple[float | None, float | None]] = {
+            # Only what is exact: log probabilities differ between machines in their last digits.
+            **{
+                name: (self.metrics[name], metric.from_confusion(confusion))
+                for name, metric in METRICS.items()
+                if metric.from_confusion is not None
+            },
             "images": (self.images, len(predictions)),
             "worst_class": (self.worst_class.recall, float(np.nanmin(recall))),
-            **{f"{name}-shot recall": (_recall(self.groups.get(name)), mean) for name, mean in means.items()},
-            **{f"recall of {row.name!r}": (row.recall, _or_none(recall[k])) for k, row in enumerate(self.per_class)},
         }
-        for name, (here, there) in told.items():
-            if (here is None) != (there is None) or (
-                here is not None and there is not None and abs(here - there) > 1e-9
+        for name in ("many", "medium", "few"):
+            stored = self.groups.get(name)
+            own = None if stored is None else stored.recall
+            pairs[f"{name}-shot recall"] = (own, mean_recall(confusion, getattr(groups, name)))
+        for row, value in zip(self.per_class, recall.tolist(), strict=True):
+            pairs[f"recall of {row.name!r}"] = (row.recall, None if np.isnan(value) else value)
+        for name, (own, expected) in pairs.items():
+            if (own is None) != (expected is None) or (
+                own is not None and expected is not None and abs(own - expected) > 1e-9
             ):
-                raise EvenhandError(f"its {name} is {here}, but the predictions beside it give {there}.")
+                raise EvenhandError(f"its {name} is {own}, but the predictions give {expected}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +260,7 @@ class Features:
         """Refuse features that are not of these predictions."""
         rows = _rows_of(self.ids, predictions)
         if rows is None or not np.array_equal(predictions.targets[rows], self.targets):
-            raise EvenhandError("it does not belong to the predictions beside it.")
+            raise EvenhandError("it does not belong to the predictions.")
 
     def __post_init__(self) -> None:
         plain = self.features.ndim == 2 and self.features.dtype == np.float16
@@ -255,7 +282,7 @@ class Thumbnails:
         """Refuse pictures that are not of these predictions."""
         inside = not len(self.index) or 0 <= self.index.min() <= self.index.max() < len(predictions)
         if not inside or not np.array_equal(predictions.ids[self.index], self.ids):
-            raise EvenhandError("it does not belong to the predictions beside it.")
+            raise EvenhandError("it does not belong to the predictions.")
 
     def __post_init__(self) -> None:
         plain = self.images.ndim == 4 and self.images.dtype == np.uint8 and self.images.shape[3] in (1, 3)
@@ -286,14 +313,6 @@ def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
         raise EvenhandError(
             f"its {len(predictions):,} images are not the {len(ids):,} {split} images of the run in their order{told}."
         )
-
-
-def _recall(group: GroupRecall | None) -> float | None:
-    return None if group is None else group.recall
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _are_columns(size: int, numbers: NDArray[Any], ids: NDArray[Any]) -> bool:

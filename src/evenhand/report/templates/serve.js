@@ -152,13 +152,13 @@ async function showSide() {
   find("#side").hidden = find("#ticked").hidden = runs.length === 0;
   document.body.classList.toggle("ticking", runs.length > 0);
   if (runs.length === 0) return;
-  const title = runs.map((run) => run.name).join(" beside ");
+  const title = runs.map((run) => run.name).join(" and ");
   find("#side-title").textContent = find("#ticked a").textContent = title;
   const differ = runs.length === 2 && ["source", "imbalance"].find((key) => runs[0][key] !== runs[1][key]);
   find("#side-warning").hidden = !differ;
   find("#side-warning").textContent = differ ? `They differ in ${differ}: differences mean little.` : "";
   renew("#curves", runs.map((run) => [run.name, run.curves, run.epochs]), () => curvesOf(runs));
-  renew("#measures", runs.map((run) => [run.measures, run.cells]), () => measuresOf(runs));
+  renew("#metrics", runs.map((run) => [run.metrics, run.cells]), () => metricsOf(runs));
   renew("#classes", runs.map((run) => [run.classes, run.name]), () => classesOf(runs));
 }
 
@@ -186,12 +186,6 @@ function signed(number, digits) {
   return Number(size) === 0 ? size : (number < 0 ? "\u2212" : "+") + size;
 }
 
-function told(measure) {
-  if (!measure || measure.value === null) return "";
-  if (measure.kind === "share") return percent(measure.value);
-  return measure.kind === "count" ? String(measure.value) : measure.value.toPrecision(3);
-}
-
 function head(runs, ...before) {
   const cells = before.map((text) => make("th", { scope: "col" }, text));
   runs.forEach((run, place) => cells.push(make("th", { scope: "col", class: `line${place}` }, labels(runs)[place])));
@@ -199,25 +193,24 @@ function head(runs, ...before) {
   return make("thead", {}, make("tr", {}, ...cells));
 }
 
-function measuresOf(runs) {
-  const first = runs.find((run) => run.measures.length);
-  if (!first) return [make("p", { class: "quiet" }, "Figures on the test set come when a run is finished.")];
+function metricsOf(runs) {
+  const first = runs.find((run) => run.metrics.length);
+  if (!first) return [make("p", { class: "quiet" }, "Metrics on the test set appear when a run is finished.")];
   const body = make("tbody");
-  first.measures.forEach(({ name, kind }) => {
-    const found = runs.map((run) => run.measures.find((measure) => measure.name === name));
-    if (found.every((measure) => !measure || measure.value === null)) return;
-    const row = make("tr", {}, make("th", { scope: "row" }, name));
-    for (const measure of found) {
-      const cell = make("td", {}, told(measure));
-      const between = measure?.interval ? `${percent(measure.interval[0])} to ${percent(measure.interval[1])}` : "";
-      if (measure?.note || between) cell.append(make("small", {}, measure.note || between));
+  first.metrics.forEach(({ title, kind }) => {
+    const found = runs.map((run) => run.metrics.find((metric) => metric.title === title));
+    if (found.every((metric) => !metric || metric.value === null)) return;
+    const row = make("tr", {}, make("th", { scope: "row" }, title));
+    for (const metric of found) {
+      const cell = make("td", {}, metric?.text ?? "");
+      if (metric?.note) cell.append(make("small", {}, metric.note));
       row.append(cell);
     }
     if (runs.length === 2) row.append(make("td", {}, differenceOf(found, kind)));
     body.append(row);
   });
-  const against = runs.length === 2 ? "; differences are the second less the first, in points for shares" : "";
-  const caption = make("caption", {}, `On the test set, intervals of 95%${against}.`);
+  const against = runs.length === 2 ? "; differences are second minus first, in points for percentages" : "";
+  const caption = make("caption", {}, `On the test set, with 95% intervals${against}.`);
   return [make("div", { class: "scroll" }, make("table", {}, caption, head(runs, ""), body))];
 }
 
