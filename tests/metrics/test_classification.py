@@ -48,6 +48,35 @@ def test_equals_scikit_learn(case: Case) -> None:
 
 @given(case=cases())
 @anything
+@pytest.mark.filterwarnings("ignore:A single label was found", "ignore:.*cohen_kappa_score. is undefined")
+def test_correlations_equal_scikit_learn(case: Case) -> None:
+    labels = {"preds": case.predictions.predicted(), "target": case.predictions.targets}
+    expected = sk.matthews_corrcoef(labels["target"], labels["preds"])
+    assert ours.matthews_correlation(confusion(case)) == pytest.approx(expected, abs=1e-12)
+    assert ours.matthews_correlation(**labels) == pytest.approx(expected, abs=1e-12)
+    expected = np.nan_to_num(sk.cohen_kappa_score(labels["target"], labels["preds"]))
+    assert ours.cohen_kappa(confusion(case)) == pytest.approx(expected, abs=1e-12)
+    assert ours.cohen_kappa(**labels) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("preds", "target", "mcc", "kappa"),
+    [
+        ([0, 1, 2], [0, 1, 2], 1, 1),
+        ([1, 0, 1, 0], [0, 1, 0, 1], -1, -1),
+        ([0, 0, 0, 0], [0, 0, 0, 1], 0, 0),
+        ([0, 1, 0, 1], [0, 0, 1, 1], 0, 0),
+        ([0, 0], [0, 0], 0, 0),  # one class, which scikit-learn's kappa has no value for
+        ([1, 1], [0, 0], 0, 0),
+    ],
+)
+def test_correlations_by_hand(preds: list[int], target: list[int], mcc: float, kappa: float) -> None:
+    assert ours.matthews_correlation(preds=preds, target=target) == pytest.approx(mcc, abs=1e-12)
+    assert ours.cohen_kappa(preds=preds, target=target) == pytest.approx(kappa, abs=1e-12)
+
+
+@given(case=cases())
+@anything
 def test_likelihood_equals_scikit_learn(case: Case) -> None:
     log_probabilities, targets = case.predictions.log_probabilities(), case.predictions.targets
     labels = range(case.predictions.num_classes)

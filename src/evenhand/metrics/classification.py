@@ -249,6 +249,41 @@ def geometric_mean(confusion: Confusion) -> float:
 
 
 @_or_labels
+def matthews_correlation(confusion: Confusion) -> float:
+    """Return the multiclass Matthews correlation coefficient, -1 to 1: 1 is perfect, 0 no better than chance.
+
+    It is 0 where all images are of one class, or are predicted as one, as in scikit-learn.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.classification import matthews_correlation
+        >>> matthews_correlation(np.array([[97, 0], [3, 0]])), matthews_correlation(np.array([[0, 5], [5, 0]]))
+        (0.0, -1.0)
+    """
+    _occurring(confusion)
+    n, actual, predicted = confusion.sum(), confusion.sum(axis=1), confusion.sum(axis=0)
+    spread = float(n**2 - actual @ actual) * float(n**2 - predicted @ predicted)
+    return float((n * confusion.trace() - actual @ predicted) / np.sqrt(spread)) if spread else 0.0
+
+
+@_or_labels
+def cohen_kappa(confusion: Confusion) -> float:
+    """Return Cohen's kappa, -1 to 1: the agreement of actual and predicted classes above chance; 1 is perfect.
+
+    It is 0 where all images are of one class and are predicted as it, where scikit-learn returns NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.classification import cohen_kappa
+        >>> cohen_kappa(np.array([[97, 0], [3, 0]])), cohen_kappa(np.array([[40, 10], [10, 40]]))
+        (0.0, 0.6)
+    """
+    _occurring(confusion)
+    n, chance = confusion.sum(), confusion.sum(axis=1) @ confusion.sum(axis=0)
+    return float((n * confusion.trace() - chance) / (n**2 - chance)) if n**2 > chance else 0.0
+
+
+@_or_labels
 def worst_class(confusion: Confusion) -> int:
     """Return the class with the lowest recall among those that occur; of equal ones the first."""
     occurring = _occurring(confusion)
