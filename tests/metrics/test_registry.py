@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from evenhand.cli.evaluate import show
 from evenhand.metrics.registry import BOUNDS, METRICS, Metric
-from evenhand.report._report_data import read_material
+from evenhand.report._report_data import read_report_data
 from evenhand.report._serve_summary import metric_rows
 from evenhand.report._tables import objective_table
 from evenhand.runs.run import Run
@@ -63,6 +63,6 @@ def test_a_metric_that_is_added_is_shown_everywhere(
     )
     show(summary.model_dump(mode="json"))
     assert ["my", "metric", "-0.123"] in [line.split() for line in capsys.readouterr().out.splitlines()]
-    table = objective_table(read_material([folder]))
+    table = objective_table(read_report_data([folder]))
     place = [column.name for column in table.columns].index("my metric")
     assert table.rows[0][place].text == "-0.123"

@@ -169,7 +169,7 @@ DAMAGE = [
     ("config.yaml", b"colour: red", "Cannot use the config config.yaml: Unknown setting 'colour'"),
     ("history.csv", b"epoch,train_loss\n1,2.0\n2,", "Cannot read the history in history.csv: "),
     ("history.csv", b"epoch\n1,2,3\n", "Cannot read the history in history.csv: "),
-    ("history.csv", b"epoch\n7\n", "Cannot read the history in history.csv: row 1 is of epoch 7.0."),
+    ("history.csv", b"epoch\n7\n", "Cannot read the history in history.csv: row 1 has epoch 7.0."),
     ("history.csv", b"\xff", "Cannot read history.csv: "),
     ("summary.json", b"", "Cannot read summary.json: "),
     ("summary.json", b'{"balanced_accuracy": 0.', "Cannot read summary.json: "),

@@ -112,7 +112,7 @@ def _adjusted(summary: dict[str, Any]) -> str:
     from evenhand.runs.schemas import Adjustment
 
     done, before = summary["adjustment"], summary["unadjusted"]["balanced_accuracy"]
-    told = Adjustment.model_validate(done, strict=False).told()
+    told = Adjustment.model_validate(done, strict=False).describe()
     return f"Adjusted after training: {told}; unadjusted, balanced accuracy is {before:.1%}."
 
 

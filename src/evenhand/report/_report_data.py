@@ -84,7 +84,7 @@ class ComparisonFile(_Content):
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class ReportData:
     """Everything a page shows."""
 
     finished: dict[str, list[Run]]
@@ -127,7 +127,7 @@ class Material:
         return all(np.array_equal(tested[0], ids) for ids in tested[1:])
 
 
-def read_material(folders: Sequence[Path]) -> Material:
+def read_report_data(folders: Sequence[Path]) -> ReportData:
     """Read the folders of runs, or that of one comparison.
 
     Raises:
@@ -146,7 +146,7 @@ def read_material(folders: Sequence[Path]) -> Material:
         raise EvenhandError(f"{twice[0]} is given twice; give each run once.")
     done = [run for run in runs if run.finished]
     names = different_names(done)
-    return Material(
+    return ReportData(
         {name: [run] for name, run in zip(names, done, strict=True)},
         [run for run in runs if not run.finished],
         None,
@@ -170,14 +170,14 @@ def _read_run(folder: Path) -> Run:
     return run
 
 
-def _read_comparison(folder: Path) -> Material:
+def _read_comparison(folder: Path) -> ReportData:
     path = folder if folder.name == "comparison.json" else folder / "comparison.json"
     comparison = _read_comparison_file(path)
     finished: dict[str, list[Run]] = {}
     for objective in comparison.objectives:
         folders = {entry.seed: entry.folder for entry in comparison.runs if entry.objective == objective}
         finished[objective] = [_member(path.parent, folders.get(seed), objective, seed) for seed in comparison.seeds]
-    return Material(finished, [], comparison)
+    return ReportData(finished, [], comparison)
 
 
 def _member(root: Path, folder: str | None, objective: str, seed: int) -> Run:

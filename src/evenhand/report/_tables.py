@@ -12,7 +12,7 @@ from evenhand.metrics.classification import class_f1, class_precision, class_rec
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import ComparisonFile, Material
+from evenhand.report._report_data import ComparisonFile, ReportData
 from evenhand.report.figures.style import MOST_NAMED
 from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
 from evenhand.runs.schemas import Summary
@@ -52,16 +52,16 @@ class Table:
     rows: list[list[TableCell]]
 
 
-def objective_table(material: Material) -> Table:
+def objective_table(data: ReportData) -> Table:
     """Return one row per objective of a comparison, or per run; columns without any value are left out."""
     metrics = [metric for metric in METRICS.values() if "report" in metric.shown]
     columns = [Column("objective", kind="text"), *(Column(metric.title) for metric in metrics)]
     columns += [Column(name) for name in ("many", "medium", "few")]
     columns += [Column("worst class", kind="text"), Column("validation"), Column("s/epoch")]
-    if material.comparison is not None:
-        rows = _compared_rows(material.comparison, metrics)
+    if data.comparison is not None:
+        rows = _compared_rows(data.comparison, metrics)
     else:
-        rows = [_run_row(name, summary, metrics) for name, summary in material.summaries().items()]
+        rows = [_run_row(name, summary, metrics) for name, summary in data.summaries().items()]
     filled = [place for place in range(len(columns)) if any(row[place].text for row in rows)]
     return Table([columns[place] for place in filled], [[row[place] for place in filled] for row in rows])
 
@@ -137,7 +137,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
     ranked = first.num_classes > MOST_NAMED  # figures of so many classes number them, the largest first
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
     columns += [Column("shots", kind="text"), Column("training"), Column("test")]
-    columns += _group("recall (%)", list(runs)) + _group(f"difference to {baseline} (points)", others)
+    columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)
     for title, names, _ in shown:
         columns += _group(title, names)
     rows = []

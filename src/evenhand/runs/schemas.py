@@ -1,4 +1,4 @@
-"""What stands in the files of a run, as types that check what they are given."""
+"""The schemas of a run's files."""
 
 import hashlib
 import json
@@ -28,19 +28,19 @@ _Interval = tuple[float, float]
 
 
 class _Content(BaseModel):
-    # Strict: a text that looks like a number is none. What later versions add is kept.
+    # Strict: text is never parsed as a number. Keys that later versions add are kept.
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Environment(_Content):
-    """On what a run was made; nothing here is needed to use it."""
+    """The machine and the versions that a run was made with; nothing here is needed to use the run."""
 
     started: str | None = None
     python: str | None = None
     versions: dict[str, str] = {}
     commit: str | None = None
     code: str | None = None
-    """A fingerprint of the package's own code."""
+    """A hash of the package's own code."""
     system: str | None = None
     processor: str | None = None
     cpus: _Count | None = None
@@ -50,18 +50,18 @@ class Environment(_Content):
     precision: str | None = None
     seed: _Count | None = None
     weights: dict[str, str] | None = None
-    """`sha256` and `source` of the weights it began with; None: fresh ones."""
+    """`sha256` and `source` of the initial weights; None: random ones."""
 
 
-def precision_name(of_fabric: object) -> str:
-    """Return a precision in the words of a config, from those of Fabric.
+def precision_name(fabric_precision: object) -> str:
+    """Return the name that a config uses for one of Fabric's precisions.
 
     Example:
         >>> from evenhand.runs.schemas import precision_name
         >>> precision_name("bf16-mixed")
         'bfloat16'
     """
-    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(of_fabric)[:2], "unknown")
+    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(fabric_precision)[:2], "unknown")
 
 
 class SplitIds(_Content):
@@ -73,32 +73,31 @@ class SplitIds(_Content):
     test: tuple[str, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _apart(self) -> "SplitIds":
+    def _disjoint(self) -> "SplitIds":
         named = {"train": set(self.train), "val": set(self.val), "test": set(self.test)}
         for name, ids in named.items():
             if len(ids) < len(getattr(self, name)):
-                raise ValueError(f"an image comes twice in {name}")
+                raise ValueError(f"an image is listed twice in {name}")
         for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
             both = sorted(named[one] & named[other])
             if both:
-                raise ValueError(f"{len(both):,} images stand in both {one} and {other}, such as {both[0]!r}")
+                raise ValueError(f"{len(both):,} images are in both {one} and {other}, such as {both[0]!r}")
         return self
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all ids in their order: equal for runs on the same images."""
-        named = json.dumps([self.train, self.val, self.test])
-        return hashlib.sha256(named.encode()).hexdigest()
+        """A hash of all ids in order: equal for runs on the same images."""
+        return hashlib.sha256(json.dumps([self.train, self.val, self.test]).encode()).hexdigest()
 
 
 class Selected(_Content):
-    """Which epoch's weights were taken."""
+    """The epoch whose weights were selected."""
 
     rule: str
     epoch: int = Field(ge=1)
     val_balanced_accuracy: _Share | None = None
     epoch_by_accuracy: int | None = None
-    """The one that plain accuracy would have picked."""
+    """The epoch that plain accuracy would select."""
 
 
 class WorstClass(_Content):
@@ -117,8 +116,8 @@ class GroupRecall(_Content):
     tested: _Count
 
 
-class ClassFigures(_Content):
-    """How a class fared; None where it has no test image."""
+class ClassResult(_Content):
+    """The results of one class; None where it has no test image."""
 
     name: str
     group: str
@@ -131,35 +130,34 @@ class ClassFigures(_Content):
 
 
 class Adjustment(_Content):
-    """What is done to the logits of a trained network, from the logits as it gives them."""
+    """A post-hoc adjustment of the logits of a trained network."""
 
     kind: Literal["post-hoc", "prior", "tau-normalised"]
-    """tau times the log of the class shares is taken off; the shares are changed to others; or the weights of the last
-    layer are evened out."""
+    """Subtract tau times the log prior; change to another prior; or normalise the weights of the last layer."""
     chosen: str
-    """Who chose it: `given`, or `validation`."""
+    """How tau was chosen: `given` or `validation`."""
     tau: float | None = Field(None, ge=-1000, le=1000)
     prior: str | None = None
-    """The shares it was changed to: `train`, `balanced` or a file."""
+    """The new prior: `train`, `balanced` or a file."""
     added_to_logits: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] | None = None
-    """One for each class."""
+    """One value per class."""
 
-    def told(self) -> str:
-        """Say it in a few words.
+    def describe(self) -> str:
+        """Return a short description.
 
         Example:
             >>> from evenhand.runs.schemas import Adjustment
-            >>> Adjustment(kind="post-hoc", chosen="validation", tau=1.2).told()
-            'post-hoc, tau 1.2, the best on validation'
+            >>> Adjustment(kind="post-hoc", chosen="validation", tau=1.2).describe()
+            'post-hoc, tau 1.2, chosen on validation'
         """
         if self.kind == "prior":
-            return f"prior, to the class shares {self.prior}"
-        chosen = ", the best on validation" if self.chosen == "validation" else ""
+            return f"prior, changed to {self.prior}"
+        chosen = ", chosen on validation" if self.chosen == "validation" else ""
         bias = ", without the bias" if self.kind == "tau-normalised" else ""
         return f"{self.kind}, tau {self.tau or 0:g}{chosen}{bias}"
 
     def is_in(self, predictions: Predictions) -> bool:
-        """Whether predictions have it already, as those of an objective that adjusts after training do."""
+        """Return whether predictions already include it, as those of an objective with a post-hoc part do."""
         own, added = predictions.adjustment, self.added_to_logits
         return own is not None and added is not None and len(own) == len(added) and np.allclose(own, added)
 
@@ -192,7 +190,7 @@ class Summary(_Content):
     shot_rule: str
     failures: tuple[str, ...] = ()
     intervals: str
-    per_class: tuple[ClassFigures, ...] = Field(min_length=2)
+    per_class: tuple[ClassResult, ...] = Field(min_length=2)
     confusion_matrix: tuple[tuple[_Count, ...], ...]
 
     @model_validator(mode="after")
@@ -217,7 +215,7 @@ class Summary(_Content):
         return metric.from_confusion(np.array(self.confusion_matrix, np.int64))
 
     def check(self, predictions: Predictions) -> None:
-        """Refuse a summary that is not of these predictions, naming the first figure that disagrees."""
+        """Refuse a summary that is not of these predictions, naming the first value that disagrees."""
         if [row.name for row in self.per_class] != list(predictions.class_names):
             raise EvenhandError("its classes are not those of the predictions.")
         confusion = predictions.confusion
@@ -270,7 +268,7 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class Thumbnails:
-    """Small pictures of some test images."""
+    """Thumbnails of some test images."""
 
     images: NDArray[np.uint8]
     """(n, S, S, C), C of 1 or 3."""
@@ -279,7 +277,7 @@ class Thumbnails:
     ids: NDArray[np.str_]
 
     def check(self, predictions: Predictions) -> None:
-        """Refuse pictures that are not of these predictions."""
+        """Refuse thumbnails that are not of these predictions."""
         inside = not len(self.index) or 0 <= self.index.min() <= self.index.max() < len(predictions)
         if not inside or not np.array_equal(predictions.ids[self.index], self.ids):
             raise EvenhandError("it does not belong to the predictions.")
@@ -291,27 +289,27 @@ class Thumbnails:
 
 
 def check_history(rows: Sequence[EpochRow]) -> None:
-    """Refuse rows that no training writes: epochs run from 1, shares lie between 0 and 1, seconds are positive."""
+    """Refuse invalid rows: epochs count from 1, accuracies are 0 to 1, seconds 0 or more."""
     if not rows:
-        raise EvenhandError("it holds no epoch.")
+        raise EvenhandError("it has no epochs.")
     for place, row in enumerate(rows, start=1):
         if row.get("epoch") != place:
-            raise EvenhandError(f"row {place} is of epoch {row.get('epoch')}.")
+            raise EvenhandError(f"row {place} has epoch {row.get('epoch')}.")
         for name, value in row.items():
-            share = name.endswith("accuracy")
-            # A mean over no images is NaN: complement entropy where nothing was wrong.
-            if (share and not 0 <= value <= 1) or (name == "seconds" and not 0 <= value < np.inf):
+            # Other columns may be NaN: complement entropy of wrong images where there are none.
+            if (name.endswith("accuracy") and not 0 <= value <= 1) or (name == "seconds" and not 0 <= value < np.inf):
                 raise EvenhandError(f"{name} of epoch {place} is {value}.")
 
 
 def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
-    """Refuse predictions of other images than those of a split."""
+    """Refuse predictions that are not of the images of a split, in order."""
     if len(predictions) != len(ids) or predictions.ids.tolist() != list(ids):
-        own = set(ids)
-        strange = [name for name in predictions.ids.tolist() if name not in own]
-        told = f", such as {some(strange, 1)}" if strange else ""
+        known = set(ids)
+        others = [name for name in predictions.ids.tolist() if name not in known]
+        example = f", such as {some(others, 1)}" if others else ""
         raise EvenhandError(
-            f"its {len(predictions):,} images are not the {len(ids):,} {split} images of the run in their order{told}."
+            f"its {len(predictions):,} images are not the {len(ids):,} {split} images of the run in the same order"
+            f"{example}."
         )
 
 

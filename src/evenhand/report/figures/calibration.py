@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evenhand.metrics.classification import expected_calibration_error
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
 from evenhand.report.figures.tables import Runs, first_of
@@ -92,8 +92,8 @@ def _draw_bins(
     axes.plot(100 * mean, 100 * share, linewidth=1.0, markersize=3.5, **style)
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    runs = material.predictions()
+def _on_page(data: ReportData, _: str) -> Shown:
+    runs = data.predictions()
     alt = f"Reliability diagrams of {', '.join(runs)}: accuracy against confidence, for all images and by shot group."
     return Shown(reliability(runs), alt)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.metrics.classification import Confusion, balanced_accuracy
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -137,14 +137,14 @@ def _mark_groups(axes: Axes, counts: NDArray[np.int64]) -> None:
         axes.axvline(place - 0.5, color=QUIET, linewidth=0.6, linestyle="dashed")
 
 
-def _on_page(material: Material, name: str) -> Shown:
-    figure = confusion_matrices({name: material.predictions()[name]}, by_count=True)
+def _on_page(data: ReportData, name: str) -> Shown:
+    figure = confusion_matrices({name: data.predictions()[name]}, by_count=True)
     alt = f"Confusion matrix of {name}, classes with most training images first; the table names the largest."
     return Shown(figure, alt, points=True)
 
 
-def _are_many(material: Material) -> bool:
-    return material.comparable() and first_of(material.predictions()).num_classes > MOST_TABULATED
+def _are_many(data: ReportData) -> bool:
+    return data.comparable() and first_of(data.predictions()).num_classes > MOST_TABULATED
 
 
 CONFUSION = PageFigure("confusion", "confusion", _on_page, condition=_are_many, panels=lambda found: found.finished)

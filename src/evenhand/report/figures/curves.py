@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     QUIET,
@@ -157,37 +157,37 @@ def _legend(figure: Figure, histories: Histories, dashed: str | None = None) -> 
     legend_below(figure, handles, labels)
 
 
-def _histories(material: Material) -> Histories:
-    return {name: [run.history for run in seeds] for name, seeds in material.trained().items()}
+def _histories(data: ReportData) -> Histories:
+    return {name: [run.history for run in seeds] for name, seeds in data.trained().items()}
 
 
-def _has(column: str) -> Callable[[Material], bool]:
+def _has(column: str) -> Callable[[ReportData], bool]:
     """Whether every epoch of every run has this column; if a run has no epoch, nothing is drawn."""
 
-    def condition(material: Material) -> bool:
-        histories = [history for seeds in _histories(material).values() for history in seeds]
+    def condition(data: ReportData) -> bool:
+        histories = [history for seeds in _histories(data).values() for history in seeds]
         return bool(histories) and all(history and all(column in row for row in history) for history in histories)
 
     return condition
 
 
 def _error_figure(column: str, caption: str) -> PageFigure:
-    def draw(material: Material, _: str) -> Shown:
-        histories = _histories(material)
+    def draw(data: ReportData, _: str) -> Shown:
+        histories = _histories(data)
         alt = f"{caption[:-1]}, after each epoch, for {', '.join(histories)}."
         return Shown(error_curves(histories, column=column), alt)
 
     return PageFigure(column, "training", draw, condition=_has(column), caption=caption)
 
 
-def _loss_on_page(material: Material, _: str) -> Shown:
-    figure = history_curves(_histories(material), "train_loss", label="training loss")
+def _loss_on_page(data: ReportData, _: str) -> Shown:
+    figure = history_curves(_histories(data), "train_loss", label="training loss")
     return Shown(figure, "Training loss after each epoch.")
 
 
-def _complement_entropy_on_page(material: Material, _: str) -> Shown:
-    histories = _histories(material)
-    seeds = [each for seeds in material.predictions().values() for each in seeds]
+def _complement_entropy_on_page(data: ReportData, _: str) -> Shown:
+    histories = _histories(data)
+    seeds = [each for seeds in data.predictions().values() for each in seeds]
     number = seeds[0].num_classes if seeds and len({each.num_classes for each in seeds}) == 1 else None
     alt = f"Complement entropy of rightly and of wrongly classified images after each epoch, {', '.join(histories)}."
     return Shown(complement_entropy_curves(histories, num_classes=number), alt)
@@ -201,7 +201,7 @@ CURVES = (
         "training",
         _loss_on_page,
         # The losses of different objectives are not on one scale.
-        condition=lambda material: len(material.trained()) == 1 and _has("train_loss")(material),
+        condition=lambda data: len(data.trained()) == 1 and _has("train_loss")(data),
         caption="Training loss.",
     ),
     PageFigure(

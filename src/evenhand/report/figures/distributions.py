@@ -12,8 +12,8 @@ from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS as ROAD_MARKING
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import Material
-from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
+from evenhand.report._report_data import ReportData
+from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.style import (
     GROUP_COLOURS,
     INK,
@@ -186,8 +186,8 @@ def paper_distributions() -> dict[str, dict[str, list[int]]]:
     return {f"({letter}) {title}": counts for letter, (title, counts) in zip("abcdefghij", panels, strict=True)}
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    first = first_of(material.predictions())
+def _on_page(data: ReportData, _: str) -> Shown:
+    first = first_of(data.predictions())
     groups = find_shot_groups(first.train_counts)
     names = [groups.of(k) for k in range(first.num_classes)]
     figure = class_distribution(first.train_counts.tolist(), first.class_names, names)
@@ -197,7 +197,7 @@ def _on_page(material: Material, _: str) -> Shown:
         f"Bar chart of the training images of {len(order)} classes, from {first.train_counts.max():,} of "
         f"{first.class_names[order[0]]} down to {first.train_counts.min():,} of {first.class_names[order[-1]]}."
     )
-    return by_class(figure, alt, bars_say(figure, texts), len(order))
+    return by_class(figure, alt, bar_tooltips(figure, texts), len(order))
 
 
 DISTRIBUTION = PageFigure("distribution", "data", _on_page)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import FAINT, NAME_SIZE, PALETTE, heading, legend_below, new_figure, round_ticks
 
@@ -153,9 +153,9 @@ def _mark(k: int) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "fillstyle": fill, "markeredgewidth": 0.8, "linestyle": "none"}
 
 
-def _on_page(material: Material, _: str) -> Shown:
+def _on_page(data: ReportData, _: str) -> Shown:
     """Draw the features of the first seed of each objective."""
-    runs = {name: seeds[0] for name, seeds in material.finished.items()}
+    runs = {name: seeds[0] for name, seeds in data.finished.items()}
     found = {name: run.features for name, run in runs.items()}
     common = next(iter(found.values())).ids
     for kept in found.values():

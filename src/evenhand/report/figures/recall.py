@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenhand.metrics.classification import class_recall
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown, by_class
 from evenhand.report.figures.style import (
     MOST_NAMED,
@@ -151,8 +151,8 @@ def _dodge(position: int, number: int) -> float:
     return (position - (number - 1) / 2) / max(number, 1)
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    runs = material.predictions()
+def _on_page(data: ReportData, _: str) -> Shown:
+    runs = data.predictions()
     first = first_of(runs)
     figure = recall_by_count(runs)
     order = from_most_to_fewest(first.train_counts).tolist()

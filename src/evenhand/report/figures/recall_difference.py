@@ -13,8 +13,8 @@ from evenhand.metrics.classification import class_recall
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
-from evenhand.report._report_data import Material
-from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
+from evenhand.report._report_data import ReportData
+from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
 from evenhand.report.figures.style import (
     GAIN,
@@ -169,13 +169,13 @@ def _by_group(
     return low, high
 
 
-def _rivals(material: Material) -> Iterable[str]:
-    return [name for name in material.finished if material.comparison and name != material.comparison.baseline]
+def _rivals(data: ReportData) -> Iterable[str]:
+    return [name for name in data.finished if data.comparison and name != data.comparison.baseline]
 
 
-def _on_page(material: Material, name: str) -> Shown:
-    assert material.comparison is not None
-    runs, baseline = material.predictions(), material.comparison.baseline
+def _on_page(data: ReportData, name: str) -> Shown:
+    assert data.comparison is not None
+    runs, baseline = data.predictions(), data.comparison.baseline
     first = runs[name][0]
     figure = recall_difference(runs[name], runs[baseline], names=(name, baseline))
     gains = 100 * (class_recall(joint_confusion(runs[name])) - class_recall(joint_confusion(runs[baseline])))
@@ -183,7 +183,7 @@ def _on_page(material: Material, name: str) -> Shown:
     order = from_most_to_fewest(first.train_counts).tolist()
     won, paid = int((gains > 0).sum()), int((gains < 0).sum())
     alt = f"Difference in recall of each class, {name} against {baseline}: {won} classes won and {paid} paid."
-    hover = bars_say(figure, [f"{first.class_names[k]}: {said[k]}" for k in order])
+    hover = bar_tooltips(figure, [f"{first.class_names[k]}: {said[k]}" for k in order])
     return by_class(figure, alt, hover, len(order))
 
 
@@ -191,6 +191,6 @@ DIFFERENCE = PageFigure(
     "difference",
     "differences",
     _on_page,
-    condition=lambda material: material.comparable() and bool(_rivals(material)),
+    condition=lambda data: data.comparable() and bool(_rivals(data)),
     panels=_rivals,
 )

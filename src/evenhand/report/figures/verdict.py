@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison.verdict import Difference, outcome_words
-from evenhand.report._report_data import DifferenceRow, Material
+from evenhand.report._report_data import DifferenceRow, ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -74,9 +74,9 @@ def _words(difference: Difference | DifferenceRow) -> str:
     return difference.words or difference.outcome
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    assert material.comparison is not None
-    comparison = material.comparison
+def _on_page(data: ReportData, _: str) -> Shown:
+    assert data.comparison is not None
+    comparison = data.comparison
     primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
     said = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {_words(each)}" for each in primary)
     figure = verdict_picture(comparison.differences, comparison.baseline)
@@ -87,5 +87,5 @@ VERDICT = PageFigure(
     "verdict",
     "verdict",
     _on_page,
-    condition=lambda material: material.comparison is not None and bool(material.comparison.differences),
+    condition=lambda data: data.comparison is not None and bool(data.comparison.differences),
 )
