@@ -34,7 +34,7 @@ class Metric:
     name: str
     """Its key in summaries, JSON and CSV."""
     title: str
-    """For people, in a sentence or as the head of a column."""
+    """Shown in sentences and as the heading of a column."""
     function: Callable[[Predictions], float]
     kind: Literal["share", "coefficient", "number"] = "share"
     """`share`: 0 to 1, shown in percent. `coefficient`: -1 to 1. `number`: 0 or more, without an upper bound."""
