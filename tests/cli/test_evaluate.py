@@ -114,7 +114,7 @@ def test_another_source_by_the_names_of_its_classes(
     assert summary.items() >= summarise(predictions).items()
     code, out, _ = evenhand(capsys, monkeypatch, "evaluate", photos_run.run, other)
     assert "on other (all of it): 11 images" in out
-    assert "in no mean: cat, tabby" in out
+    assert "in no mean: 'cat, tabby'" in out
     assert_one_sentence(evenhand(capsys, monkeypatch, "evaluate", photos_run.run, other, "--out", target), "exists")
 
 

@@ -63,9 +63,9 @@ def refusal(path: Path) -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logits": np.zeros((2, 3))}, "logits must be float32 of shape (N, K), N of 1 or more"),
+        ({"logits": np.zeros((2, 3))}, "logits must be float32 of shape (N, K), N 1 or more"),
         ({"logits": np.zeros(3, np.float32)}, "got float32 of shape (3,)"),
-        ({"logits": np.zeros((2, 1), np.float32)}, "K of 2 or more, got float32 of shape (2, 1)"),
+        ({"logits": np.zeros((2, 1), np.float32)}, "K 2 or more, got float32 of shape (2, 1)"),
         ({"logits": np.zeros((0, 3), np.float32)}, "got float32 of shape (0, 3)"),
         ({"logits": [[1.0, 2.0, 3.0]]}, "got a list"),
         ({"targets": np.array([0, 1, 2])}, "targets must be int64 of shape (2,) as the logits are (2, 3), got int64"),

@@ -16,7 +16,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.predictions import Predictions
 from evenhand.report import figures
-from evenhand.report.figures.embedding import _once, choose_points
+from evenhand.report.figures.embedding import _merge_equal, choose_points
 from evenhand.report.figures.errors import error_study
 from tests.report.figure_cases import history, predictions, runs
 
@@ -104,10 +104,10 @@ def test_models_of_different_classes_are_refused() -> None:
 
 def test_features_that_objectives_share_are_drawn_once() -> None:
     one, other = np.eye(4, 3), np.eye(4, 3) * 2
-    (only,) = _once({"ce": one, "cce": one.copy()})
-    assert only == "all objectives: their features are the same"
-    assert list(_once({"ce": one})) == ["ce"]
-    kept = _once({"ce": one, "cce": other, "focal": one.copy()})
+    (only,) = _merge_equal({"ce": one, "cce": one.copy()})
+    assert only == "all objectives (equal features)"
+    assert list(_merge_equal({"ce": one})) == ["ce"]
+    kept = _merge_equal({"ce": one, "cce": other, "focal": one.copy()})
     assert list(kept) == ["ce, focal", "cce"]
     assert np.array_equal(kept["cce"], other)
 
@@ -338,5 +338,5 @@ def test_the_overview_picks_the_image_of_the_rarest_class_that_gains_most() -> N
     gain = np.exp(after.log_probabilities()) - np.exp(before.log_probabilities())
     rarest = np.flatnonzero(before.targets == 3)
     assert chosen == before.ids[rarest[gain[rarest, 3].argmax()]]
-    with pytest.raises(EvenhandError, match="no picture"):
+    with pytest.raises(EvenhandError, match="no image"):
         figures.overview_image({"ce": before}, [])

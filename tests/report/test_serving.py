@@ -136,7 +136,7 @@ def test_a_damaged_run_is_a_row_and_never_an_error_of_the_server(server: Server)
 def test_how_long_there_was_no_news(tmp_path: Path, age: float, words: str) -> None:
     write_run(tmp_path / "a", done=1, finished=False, age=age)
     (run,) = Listing(tmp_path).runs()
-    assert run_row(run)["cells"][RUN_COLUMNS.index("state")]["note"] == f"no news for {words}"
+    assert run_row(run)["cells"][RUN_COLUMNS.index("state")]["note"] == f"no change for {words}"
 
 
 def test_epochs_are_unknown_only_where_the_history_cannot_be_read(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_epochs_are_unknown_only_where_the_history_cannot_be_read(tmp_path: Path
 def test_a_run_after_its_last_epoch_is_being_judged(tmp_path: Path) -> None:
     write_run(tmp_path / "a", done=4, finished=False)
     state = run_row(Listing(tmp_path).runs()[0])["cells"][RUN_COLUMNS.index("state")]
-    assert (state["text"], state["note"]) == ("training", "being judged")
+    assert (state["text"], state["note"]) == ("training", "evaluating")
 
 
 def test_reports_are_served_in_a_sandbox_where_their_script_still_runs(server: Server) -> None:
@@ -277,7 +277,7 @@ def test_names_that_are_no_unicode_are_shown_all_the_same(tmp_path: Path) -> Non
 
 def test_an_empty_folder_says_what_makes_runs(tmp_path: Path) -> None:
     with served(tmp_path) as port:
-        assert b"There are no runs here yet" in Server(tmp_path, port).ask("/").body
+        assert b"No runs yet" in Server(tmp_path, port).ask("/").body
 
 
 def test_the_next_free_port_is_taken_but_a_port_that_was_asked_for_is_not_changed() -> None:

@@ -164,7 +164,7 @@ def test_a_report_runs_its_script_but_cannot_read_the_server(page: "Page", addre
 
 
 def test_a_run_of_long_ago_says_how_long_there_was_no_news(page: "Page") -> None:
-    assert row(page, "going").locator(".state").text_content() == "stopped no news for 2 hours"
+    assert row(page, "going").locator(".state").text_content() == "stopped no change for 2 hours"
 
 
 def test_without_a_script_the_list_is_there(browser: "Browser", address: str) -> None:
@@ -203,7 +203,7 @@ def test_the_page_follows_a_real_run_while_it_trains(browser: "Browser", tmp_pat
     lengths: set[int] = set()
     with served(tmp_path) as port, new_page(browser) as page:
         page.goto(f"http://127.0.0.1:{port}/")
-        assert page.get_by_text("There are no runs here yet").is_visible()
+        assert page.get_by_text("No runs yet").is_visible()
         run = begin(train_run, config, tmp_path / "live", log=tmp_path / "log.txt")
         try:
             page.wait_for_selector("#runs tr[data-state=training]", timeout=60_000)

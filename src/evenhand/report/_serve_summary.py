@@ -1,7 +1,7 @@
-"""Key figures out of the files of runs and comparisons, which may be half written, damaged, or made by strangers.
+"""Values from the files of runs and comparisons, which may be incomplete, damaged or untrusted.
 
-What can be shown is returned as plain text and finite numbers; what is not there is None; a file that cannot be read is
-an `EvenhandError` of one sentence.
+Values are plain text and finite numbers; missing ones are None. A file that cannot be read raises an `EvenhandError` of
+one sentence.
 """
 
 import math
@@ -26,7 +26,7 @@ Figures = dict[str, Any]
 
 
 def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
-    """Return what can be read of a run, and a sentence for each file that cannot."""
+    """Return what can be read of a run, and one sentence per file that cannot."""
     read, problems = read_leniently(run, "config", "history", "splits", "predictions", "summary")
     figures: Figures = {}
     if "config" in read:
@@ -88,9 +88,9 @@ def comparison_figures(path: Path) -> Figures:
 def failure_reason(path: Path) -> str:
     """Return why a run of a grid failed."""
     try:
-        return _text(_json(path).get("reason")) or "It failed, and why was not written down."
+        return _text(_json(path).get("reason")) or "Failed; no reason was recorded."
     except EvenhandError as error:
-        return f"It failed, but why cannot be read: {error}"
+        return f"Failed; the reason cannot be read: {error}"
 
 
 def curves(rows: list[EpochRow]) -> dict[str, list[float | None]]:

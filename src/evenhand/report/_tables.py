@@ -17,13 +17,13 @@ from evenhand.report.figures.style import MOST_NAMED
 from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
 from evenhand.runs.schemas import Summary
 
-# So many of the most frequent confusions are listed where a matrix is too large for numbers.
 MOST_PAIRS = 15
+"""Confusions listed where a matrix is too large for numbers."""
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell: what is shown, something small beside it, and what it is sorted by."""
+    """One cell: its text, a small text next to it, and the value to sort by."""
 
     text: str
     small: str = ""
@@ -34,7 +34,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a column; the first of several that belong together opens a group."""
+    """The heading of a column; the first of several in a group opens it."""
 
     name: str
     group: str = ""
@@ -103,7 +103,7 @@ def _run_row(name: str, summary: Summary, metrics: Sequence[Metric]) -> list[Tab
 
 
 def difference_table(comparison: ComparisonFile) -> Table:
-    """Return what was tested."""
+    """Return the tested differences."""
     with_p = any(each.p is not None for each in comparison.differences)
     columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
     columns += [Column(name) for name in ("points", "interval", *(("p", "share") if with_p else ()))]
@@ -118,11 +118,11 @@ def difference_table(comparison: ComparisonFile) -> Table:
 
 
 def class_table(runs: Runs, baseline: str | None) -> Table:
-    """Return a row for each class, the one with most training images first.
+    """Return one row per class, the one with most training images first.
 
     Args:
-        runs: the predictions of each objective, one for each seed, all of the same classes.
-        baseline: the objective to which differences are shown; None: none are.
+        runs: the predictions of each objective, one per seed, all of the same classes.
+        baseline: the objective to show differences from; None: show none.
     """
     first = next(iter(runs.values()))[0]
     groups, support = find_shot_groups(first.train_counts), _support(first)
@@ -134,7 +134,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
         ("F1 (%)", list(runs), {name: class_f1(each) for name, each in confusions.items()}),
     ]
-    ranked = first.num_classes > MOST_NAMED  # figures of so many classes number them, the largest first
+    ranked = first.num_classes > MOST_NAMED  # figures number so many classes by rank
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
     columns += [Column("shots", kind="text"), Column("training"), Column("test")]
     columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)
@@ -155,7 +155,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
 
 
 def confusion_table(seeds: Sequence[Predictions]) -> Table:
-    """Return a confusion matrix of few classes: rows actual, in percent of the row; seeds are added up."""
+    """Return a confusion matrix: actual classes as rows, in percent of the row, summed over seeds."""
     first = seeds[0]
     order = np.argsort(-first.train_counts, kind="stable").tolist()
     confusion = joint_confusion(seeds)
@@ -166,7 +166,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
         for j in order:
             count, total = int(confusion[k, j]), int(totals[k])
             share = 100 * count / total if total else 0.0
-            verb = "recognised" if k == j else f"taken for {names[j]}"
+            verb = "correct" if k == j else f"predicted as {names[j]}"
             found = f"{verb}: {count:,} of {total:,} ({share:.1f}%)" if total else "has no test image"
             kind = "none" if not total else "dark" if share > 55 else ""
             text = "" if not count else f"{share:.0f}" if share >= 0.5 else "·"
@@ -176,7 +176,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
 
 
 def pair_table(seeds: Sequence[Predictions]) -> Table:
-    """Return the most frequent confusions, by their share of the actual class."""
+    """Return the most frequent confusions, as a fraction of the actual class."""
     names = seeds[0].class_names
     confusion = joint_confusion(seeds)
     totals = confusion.sum(axis=1)
@@ -193,7 +193,7 @@ def pair_table(seeds: Sequence[Predictions]) -> Table:
         for k, j in zip(*np.unravel_index(largest, shares.shape), strict=True)
         if shares[k, j] > 0
     ]
-    return Table([Column("class"), Column("taken for", kind="text"), Column("%"), Column("images")], rows)
+    return Table([Column("class"), Column("predicted as", kind="text"), Column("%"), Column("images")], rows)
 
 
 def _group(title: str, names: Sequence[str]) -> list[Column]:

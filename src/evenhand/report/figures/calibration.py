@@ -1,4 +1,4 @@
-"""Whether a model is as often right as it is sure."""
+"""Reliability diagrams."""
 
 from collections.abc import Sequence
 
@@ -23,12 +23,12 @@ BINS = 15
 def reliability(runs: Runs) -> Figure:
     """Draw accuracy against confidence, for all test images and for those of each shot group.
 
-    On the diagonal a model is as often right as it is sure; below it is too sure. Images are put into 15 bins of
-    confidence, and bins of fewer than 5 images are left out; lines through the points are 95% Wilson intervals. The
-    expected calibration error (ECE) of each model counts all bins. The seeds of an objective are pooled.
+    On the diagonal accuracy equals confidence; below it the model is overconfident. Images are put into 15 bins of
+    confidence, and bins of fewer than 5 images are left out; vertical lines are 95% Wilson intervals. The expected
+    calibration error (ECE) of each model includes all bins. The seeds of an objective are pooled.
 
     Args:
-        runs: the predictions of each objective, one for each seed.
+        runs: the predictions of each objective, one per seed.
 
     Example:
         >>> import numpy as np
@@ -73,8 +73,8 @@ def _pooled(seeds: Sequence[Predictions], classes: Sequence[int]) -> tuple[NDArr
     confidences, corrects = [], []
     for each in seeds:
         chosen = np.isin(each.targets, classes)
-        confidences.append(np.exp(each.log_probabilities().max(axis=1))[chosen])
-        corrects.append((each.predicted() == each.targets)[chosen])
+        confidences.append(each.confidences()[chosen])
+        corrects.append(each.correct()[chosen])
     return np.minimum(np.concatenate(confidences), 1.0), np.concatenate(corrects)
 
 
@@ -86,7 +86,7 @@ def _draw_bins(
     size = np.bincount(place, minlength=BINS)
     there = size >= 5
     mean, share = (np.bincount(place, values, minlength=BINS)[there] / size[there] for values in (confidence, correct))
-    # Seeds are tested on the same images, so they are not as good as so many more images.
+    # Seeds share their test images, so they do not add trials.
     low, high = wilson_interval(share, size[there] / seeds)
     axes.vlines(100 * mean, 100 * low, 100 * high, color=style["color"], linewidth=1.0, alpha=0.5)
     axes.plot(100 * mean, 100 * share, linewidth=1.0, markersize=3.5, **style)
