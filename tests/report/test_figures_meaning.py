@@ -93,7 +93,7 @@ def test_seeds_are_added_up() -> None:
 
 
 def test_models_of_different_classes_are_refused() -> None:
-    with pytest.raises(EvenhandError, match="same classes"):
+    with pytest.raises(EvenhandError, match="different classes"):
         figures.confusion_matrices({"ce": [predictions(3)], "cce": [predictions(4)]})
     with pytest.raises(EvenhandError, match="no predictions to draw for 'cce'"):
         figures.recall_by_count({"ce": [predictions(3)], "cce": []})
@@ -133,7 +133,7 @@ def test_at_most_2000_points_are_chosen_by_the_seed() -> None:
     ("features", "words"),
     [
         (np.full((20, 4), np.inf, np.float16), "NaN or infinite"),
-        (np.ones((20, 4)), "all the same|are the same"),
+        (np.ones((20, 4)), "are equal"),
         (np.ones((3, 4)), "10 or more rows"),
     ],
 )
@@ -161,7 +161,7 @@ def test_error_curves_are_means_with_a_band_from_lowest_to_highest_seed() -> Non
 def test_a_history_without_the_test_set_says_how_to_get_it() -> None:
     with pytest.raises(EvenhandError, match="--track-test"):
         figures.error_curves({"ce": [[{"epoch": 1, "val_accuracy": 0.5}]]})
-    with pytest.raises(EvenhandError, match="no epoch of 'ce'"):
+    with pytest.raises(EvenhandError, match="'ce' has no finished epoch"):
         figures.history_curves({"ce": [[]]}, "val_accuracy", label="accuracy")
 
 
@@ -215,14 +215,14 @@ def test_the_error_study_shows_the_most_confident_errors_and_at_most_two_of_a_ki
     captions = [text.get_text() for text in figure.texts if text.get_text().startswith("actual")]
     assert captions[0].startswith("actual: class 2\n9 in training\npredicted: class 1\n")
     assert [caption.split("\n")[2] for caption in captions[1:]] == ["predicted: class 0"] * 2
-    with pytest.raises(EvenhandError, match="picture 'elsewhere'"):
+    with pytest.raises(EvenhandError, match="image 'elsewhere'"):
         error_study(mine, images[:1], ["elsewhere"])
 
 
 def test_a_model_without_errors_has_an_error_study() -> None:
     mine = _from_confusion([[2, 0], [0, 2]], [5, 5])
     figure = error_study(mine, np.zeros((0, 1, 1, 3), np.uint8), [])
-    assert "there are none" in [text.get_text() for text in figure.texts]
+    assert "none" in [text.get_text() for text in figure.texts]
 
 
 # ---- recall

@@ -134,7 +134,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
         ("F1 (%)", list(runs), {name: class_f1(each) for name, each in confusions.items()}),
     ]
-    ranked = first.num_classes > MOST_NAMED  # figures number so many classes by rank
+    ranked = first.num_classes > MOST_NAMED  # figures label these classes by rank
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
     columns += [Column("shots", kind="text"), Column("training"), Column("test")]
     columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)

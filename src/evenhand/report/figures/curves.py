@@ -81,10 +81,10 @@ def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
 
 
 def complement_entropy_curves(histories: Histories, *, num_classes: int | None = None) -> Figure:
-    """Draw the complement entropy of validation images that are classified rightly and of those that are not.
+    """Draw the complement entropy of correctly and of incorrectly classified validation images.
 
-    Complement entropy is that of the probabilities of all classes but the actual one, made to sum to 1: at its largest,
-    ln(K - 1), no wrong class is preferred to another. This is what complement cross entropy raises.
+    Complement entropy is the entropy of the normalised probabilities of the wrong classes: at its maximum, ln(K - 1),
+    all wrong classes are equally probable. Complement cross entropy raises it.
 
     Args:
         histories: the rows of the history of each objective, one list per seed.
