@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.report import page, sections
-from evenhand.report._report_data import read_material
+from evenhand.report._report_data import read_report_data
 
 PARTS = ("distribution", "recall", "differences", "confusions", "calibration", "curves", "embedding")
 
@@ -27,8 +27,8 @@ def main() -> None:
     parser.add_argument("comparison", type=Path)
     parser.add_argument("--rounds", type=int, default=1)
     chosen = parser.parse_args()
-    material = read_material([chosen.comparison])
-    runs, names = len(material.runs()), len(material.finished)
+    data = read_report_data([chosen.comparison])
+    runs, names = len(data.runs()), len(data.finished)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"{chosen.comparison}: {names} objectives, {runs} runs; {cores} core{'s' * (cores != 1)} allowed")
     taken: dict[str, float] = {}

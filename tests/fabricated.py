@@ -190,7 +190,7 @@ def write_pictured_run(
     names: Sequence[str],
     objective: str = "ce",
     seed: int = 0,
-    per_class: int = 12,
+    per_class: int | Sequence[int] = 12,
     size: int = 12,
     source: str = "photos",
     gain: float = 0.0,

@@ -92,7 +92,7 @@ def test_a_summary_that_says_otherwise_is_told_and_mended(capsys: Capture, monke
     code, out, err = evenhand(capsys, monkeypatch, "evaluate", copy, "--json")
     assert code == 0
     assert json.loads(out)["balanced_accuracy"] == content["balanced_accuracy"]
-    assert "Cannot use summary.json: its balanced_accuracy is 0.123, but the predictions beside it give" in err
+    assert "Cannot use summary.json: its balanced_accuracy is 0.123, but the predictions give" in err
     assert json.loads((copy / "summary.json").read_text())["balanced_accuracy"] == content["balanced_accuracy"]
 
 
@@ -114,7 +114,7 @@ def test_another_source_by_the_names_of_its_classes(
     assert summary.items() >= summarise(predictions).items()
     code, out, _ = evenhand(capsys, monkeypatch, "evaluate", photos_run.run, other)
     assert "on other (all of it): 11 images" in out
-    assert "in no mean: cat, tabby" in out
+    assert "in no mean: 'cat, tabby'" in out
     assert_one_sentence(evenhand(capsys, monkeypatch, "evaluate", photos_run.run, other, "--out", target), "exists")
 
 

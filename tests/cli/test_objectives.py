@@ -47,7 +47,7 @@ def test_adjusting_on_the_command_line(capsys: Capture, monkeypatch: Patch, tmp_
     run = train_run(tiny(objective="ce", epochs=2), tmp_path / "run").path
     code, out, _ = evenhand(capsys, monkeypatch, "evaluate", run, "--adjust", "1")
     assert code == 0
-    assert "Adjusted after training: post-hoc, tau 1; unadjusted, balanced accuracy is" in out
+    assert "Adjusted after training: post-hoc, tau 1; unadjusted balanced accuracy:" in out
     code, _, err = evenhand(capsys, monkeypatch, "evaluate", run, "digits", "--adjust", "1")
     assert code == 2
     assert "leave SOURCE out" in err

@@ -36,5 +36,5 @@ def test_what_cannot_be_reported_is_one_sentence(
     (run / "predictions.npz").write_bytes(b"damaged")
     assert_one_sentence(evenhand(capsys, monkeypatch, "report", run), f"Cannot read {run / 'predictions.npz'}")
     other = write_pictured_run(tmp_path / "other", names=NAMES)
-    assert_one_sentence(evenhand(capsys, monkeypatch, "report", other, run), "say where with --out")
+    assert_one_sentence(evenhand(capsys, monkeypatch, "report", other, run), "choose a file with --out")
     assert not list(tmp_path.rglob("report.html"))

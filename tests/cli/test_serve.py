@@ -66,6 +66,6 @@ def test_who_opens_it_to_others_is_told(capsys: Capture, monkeypatch: Patch, tmp
     monkeypatch.setattr(serving.uvicorn.Server, "run", lambda *_, **__: None)
     code, out, err = evenhand(capsys, monkeypatch, "serve", tmp_path, "--host", "0.0.0.0")
     assert code == 0
-    assert "is shown at http://0.0.0.0:" in out
-    assert "whoever reaches 0.0.0.0 can read these runs" in err
+    assert "is served at http://0.0.0.0:" in out
+    assert "anyone who can reach 0.0.0.0 can read these runs" in err
     assert evenhand(capsys, monkeypatch, "serve", tmp_path)[2] == ""

@@ -12,16 +12,16 @@ from scipy.stats import gmean
 from sklearn import metrics as sk
 from torchmetrics.functional import classification as tm
 
-from evenhand.metrics import classification as judge
+from evenhand.metrics import classification as ours
 
 from .cases import Case, cases, confusion_of, predictions_of
 
 anything = settings(deadline=None, derandomize=True, max_examples=100)
 
 
-def confusion(case: Case) -> judge.Confusion:
+def confusion(case: Case) -> ours.Confusion:
     predictions = case.predictions
-    return judge.confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
+    return ours.confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
 
 
 @given(case=cases())
@@ -30,20 +30,49 @@ def test_equals_scikit_learn(case: Case) -> None:
     targets, predicted = case.predictions.targets, case.predictions.predicted()
     matrix, present, k = confusion(case), case.present, case.predictions.num_classes
     np.testing.assert_array_equal(matrix, sk.confusion_matrix(targets, predicted, labels=range(k)))
-    assert judge.accuracy(matrix) == pytest.approx(sk.accuracy_score(targets, predicted), abs=1e-12)
+    assert ours.accuracy(matrix) == pytest.approx(sk.accuracy_score(targets, predicted), abs=1e-12)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where a predicted class does not occur
         expected = sk.balanced_accuracy_score(targets, predicted)
-    assert judge.balanced_accuracy(matrix) == pytest.approx(expected, abs=1e-12)
+    assert ours.balanced_accuracy(matrix) == pytest.approx(expected, abs=1e-12)
     precision, recall, f1, support = sk.precision_recall_fscore_support(
         targets, predicted, labels=present, zero_division=0
     )
-    np.testing.assert_allclose(judge.class_precision(matrix)[present], precision, atol=1e-12)
-    np.testing.assert_allclose(judge.class_recall(matrix)[present], recall, atol=1e-12)
-    np.testing.assert_allclose(judge.class_f1(matrix)[present], f1, atol=1e-12)
+    np.testing.assert_allclose(ours.class_precision(matrix)[present], precision, atol=1e-12)
+    np.testing.assert_allclose(ours.class_recall(matrix)[present], recall, atol=1e-12)
+    np.testing.assert_allclose(ours.class_f1(matrix)[present], f1, atol=1e-12)
     np.testing.assert_array_equal(matrix.sum(axis=1)[present], support)
     macro = sk.f1_score(targets, predicted, labels=present, average="macro", zero_division=0)
-    assert judge.macro_f1(matrix) == pytest.approx(macro, abs=1e-12)
+    assert ours.macro_f1(matrix) == pytest.approx(macro, abs=1e-12)
+
+
+@given(case=cases())
+@anything
+@pytest.mark.filterwarnings("ignore:A single label was found", "ignore:.*cohen_kappa_score. is undefined")
+def test_correlations_equal_scikit_learn(case: Case) -> None:
+    labels = {"preds": case.predictions.predicted(), "target": case.predictions.targets}
+    expected = sk.matthews_corrcoef(labels["target"], labels["preds"])
+    assert ours.matthews_correlation(confusion(case)) == pytest.approx(expected, abs=1e-12)
+    assert ours.matthews_correlation(**labels) == pytest.approx(expected, abs=1e-12)
+    expected = np.nan_to_num(sk.cohen_kappa_score(labels["target"], labels["preds"]))
+    assert ours.cohen_kappa(confusion(case)) == pytest.approx(expected, abs=1e-12)
+    assert ours.cohen_kappa(**labels) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("preds", "target", "mcc", "kappa"),
+    [
+        ([0, 1, 2], [0, 1, 2], 1, 1),
+        ([1, 0, 1, 0], [0, 1, 0, 1], -1, -1),
+        ([0, 0, 0, 0], [0, 0, 0, 1], 0, 0),
+        ([0, 1, 0, 1], [0, 0, 1, 1], 0, 0),
+        ([0, 0], [0, 0], 0, 0),  # one class, which scikit-learn's kappa has no value for
+        ([1, 1], [0, 0], 0, 0),
+    ],
+)
+def test_correlations_by_hand(preds: list[int], target: list[int], mcc: float, kappa: float) -> None:
+    assert ours.matthews_correlation(preds=preds, target=target) == pytest.approx(mcc, abs=1e-12)
+    assert ours.cohen_kappa(preds=preds, target=target) == pytest.approx(kappa, abs=1e-12)
 
 
 @given(case=cases())
@@ -52,7 +81,7 @@ def test_likelihood_equals_scikit_learn(case: Case) -> None:
     log_probabilities, targets = case.predictions.log_probabilities(), case.predictions.targets
     labels = range(case.predictions.num_classes)
     expected = sk.log_loss(targets, np.exp(log_probabilities), labels=labels)
-    assert judge.negative_log_likelihood(log_probabilities, targets) == pytest.approx(expected, abs=1e-9)
+    assert ours.negative_log_likelihood(log_probabilities, targets) == pytest.approx(expected, abs=1e-9)
 
 
 @given(case=cases())
@@ -66,18 +95,63 @@ def test_equals_torchmetrics(case: Case) -> None:
     }
     np.testing.assert_array_equal(matrix, tm.multiclass_confusion_matrix(**arguments))
     micro = tm.multiclass_accuracy(**arguments, average="micro")
-    assert judge.accuracy(matrix) == pytest.approx(micro.item(), abs=1e-6)
-    for ours, theirs in (
-        (judge.class_recall, tm.multiclass_recall),
-        (judge.class_precision, tm.multiclass_precision),
-        (judge.class_f1, tm.multiclass_f1_score),
+    assert ours.accuracy(matrix) == pytest.approx(micro.item(), abs=1e-6)
+    for function, theirs in (
+        (ours.class_recall, tm.multiclass_recall),
+        (ours.class_precision, tm.multiclass_precision),
+        (ours.class_f1, tm.multiclass_f1_score),
     ):
-        np.testing.assert_allclose(ours(matrix)[present], theirs(**arguments, average="none")[present], atol=1e-6)
+        np.testing.assert_allclose(function(matrix)[present], theirs(**arguments, average="none")[present], atol=1e-6)
     if set(case.predictions.predicted().tolist()) <= set(present):  # elsewhere it counts absent classes as 0
         macro = tm.multiclass_accuracy(**arguments, average="macro")
-        assert judge.balanced_accuracy(matrix) == pytest.approx(macro.item(), abs=1e-6)
+        assert ours.balanced_accuracy(matrix) == pytest.approx(macro.item(), abs=1e-6)
         macro = tm.multiclass_f1_score(**arguments, average="macro")
-        assert judge.macro_f1(matrix) == pytest.approx(macro.item(), abs=1e-6)
+        assert ours.macro_f1(matrix) == pytest.approx(macro.item(), abs=1e-6)
+
+
+@given(case=cases(), counted=st.booleans())
+@anything
+def test_labels_by_keyword_equal_scikit_learn_and_torchmetrics(case: Case, counted: bool) -> None:
+    target, k = case.predictions.targets, case.predictions.num_classes
+    preds, present = case.predictions.predicted(), case.present
+    labels = {"preds": preds, "target": target, **({"num_classes": k} if counted else {})}
+    size = k if counted else int(max(*preds, *target)) + 1
+    theirs = {"preds": torch.from_numpy(preds), "target": torch.from_numpy(target)}
+    matrix = ours.confusion_matrix(**labels)
+    np.testing.assert_array_equal(matrix, sk.confusion_matrix(target, preds, labels=range(size)))
+    np.testing.assert_array_equal(
+        matrix, tm.multiclass_confusion_matrix(**theirs, num_classes=max(size, 2))[:size, :size]
+    )
+    np.testing.assert_array_equal(matrix, ours.confusion_matrix(target, preds, size))
+    assert ours.accuracy(**labels) == pytest.approx(sk.accuracy_score(target, preds), abs=1e-12)
+    recall = sk.recall_score(target, preds, labels=present, average=None)
+    assert ours.balanced_accuracy(**labels) == pytest.approx(recall.mean(), abs=1e-12)
+    assert ours.class_recall(**labels)[present] == pytest.approx(recall)
+    macro = sk.f1_score(target, preds, labels=present, average="macro")
+    assert ours.macro_f1(**labels) == pytest.approx(macro, abs=1e-12)
+    assert ours.worst_class(**labels) == present[recall.argmin()]
+    for function in (ours.class_precision, ours.class_f1, ours.geometric_mean, ours.absent_classes):
+        np.testing.assert_array_equal(function(**labels), function(matrix))
+        np.testing.assert_array_equal(function(**theirs, num_classes=size), function(matrix))  # tensors
+
+
+def test_labels_are_taken_in_one_way() -> None:
+    matrix, labels = np.eye(2, dtype=np.int64), {"preds": [0, 1], "target": [0, 1]}
+    assert ours.accuracy(confusion=matrix) == ours.accuracy(**labels) == 1
+    for arguments in ({}, {"preds": [0]}, {"target": [0]}, {"confusion": matrix, **labels}):
+        with pytest.raises(TypeError, match="accuracy takes a confusion matrix, or preds= and target="):
+            ours.accuracy(**arguments)
+    with pytest.raises(TypeError, match="positional"):
+        ours.accuracy([0, 1], [0, 1])
+    for arguments in ({}, {"preds": [0]}, {"targets": [0]}, {"targets": [0], "predicted": [0], "preds": [0]}):
+        with pytest.raises(TypeError, match="takes targets and predicted, or preds= and target="):
+            ours.confusion_matrix(**arguments)
+    with pytest.raises(
+        ValueError, match=r"predicted must be integer classes of shape \(N,\), got float64 of shape \(2, 2\)"
+    ):
+        ours.accuracy(preds=np.eye(2), target=[0, 1])
+    with pytest.raises(ValueError, match=r"targets must be 0 to 1, got 0 to 2"):
+        ours.accuracy(preds=[0, 1], target=[0, 2], num_classes=2)
 
 
 @given(case=cases(), bins=st.sampled_from([1, 2, 10, 15, 40]))
@@ -94,8 +168,8 @@ def test_calibration_equals_torchmetrics(case: Case, bins: int) -> None:
         norm="l1",
     )
     if confidences.max() < 1 - 1e-7:  # a confidence of 1 has its own bin there
-        ours = judge.expected_calibration_error(confidences, correct, bins=bins)
-        assert ours == pytest.approx(expected.item(), abs=1e-5)
+        error = ours.expected_calibration_error(confidences, correct, bins=bins)
+        assert error == pytest.approx(expected.item(), abs=1e-5)
 
 
 @given(case=cases(), bins=st.integers(1, 20))
@@ -109,12 +183,12 @@ def test_calibration_equals_its_definition(case: Case, bins: int) -> None:
         inside = (confidences > low) & (confidences <= high)
         if inside.any():
             error += inside.mean() * abs(correct[inside].mean() - confidences[inside].mean())
-    assert judge.expected_calibration_error(confidences, correct, bins=bins) == pytest.approx(error, abs=1e-12)
+    assert ours.expected_calibration_error(confidences, correct, bins=bins) == pytest.approx(error, abs=1e-12)
 
 
 def test_a_confidence_of_one_shares_the_last_bin() -> None:
     """One is right at 0.95, one wrong at 1: together as accurate as 0.5; apart 0.05 and 1 off."""
-    error = judge.expected_calibration_error(np.array([0.95, 1.0]), np.array([True, False]))
+    error = ours.expected_calibration_error(np.array([0.95, 1.0]), np.array([True, False]))
     assert error == pytest.approx((0.95 + 1.0 - 1) / 2)
 
 
@@ -122,15 +196,15 @@ def test_a_confidence_of_one_shares_the_last_bin() -> None:
 @anything
 def test_means_of_recalls(case: Case) -> None:
     matrix, present = confusion(case), case.present
-    recall = judge.class_recall(matrix)
-    assert judge.geometric_mean(matrix) == pytest.approx(gmean(recall[present]), abs=1e-12)
-    worst = judge.worst_class(matrix)
+    recall = ours.class_recall(matrix)
+    assert ours.geometric_mean(matrix) == pytest.approx(gmean(recall[present]), abs=1e-12)
+    worst = ours.worst_class(matrix)
     assert worst in present
     assert recall[worst] == np.nanmin(recall)
     everything = range(case.predictions.num_classes)
-    assert judge.mean_recall(matrix, everything) == judge.balanced_accuracy(matrix)
-    assert judge.absent_classes(matrix) == [k for k in everything if k not in present]
-    assert judge.geometric_mean(matrix) <= judge.balanced_accuracy(matrix) + 1e-12
+    assert ours.mean_recall(matrix, everything) == ours.balanced_accuracy(matrix)
+    assert ours.absent_classes(matrix) == [k for k in everything if k not in present]
+    assert ours.geometric_mean(matrix) <= ours.balanced_accuracy(matrix) + 1e-12
 
 
 @given(case=cases(), extra=st.integers(1, 5))
@@ -138,41 +212,41 @@ def test_means_of_recalls(case: Case) -> None:
 def test_classes_that_do_not_occur_change_nothing(case: Case, extra: int) -> None:
     matrix = confusion(case)
     larger = np.pad(matrix, (0, extra))
-    for metric in (judge.accuracy, judge.balanced_accuracy, judge.macro_f1, judge.geometric_mean, judge.worst_class):
+    for metric in (ours.accuracy, ours.balanced_accuracy, ours.macro_f1, ours.geometric_mean, ours.worst_class):
         assert metric(larger) == metric(matrix)
 
 
 def test_an_absent_class_is_neither_zero_nor_in_a_mean() -> None:
     """Class 2 does not occur, but is predicted once: that costs class 1 its recall, and nothing else."""
     matrix = np.array([[4, 0, 0], [0, 1, 1], [0, 0, 0]])
-    assert judge.balanced_accuracy(matrix) == 0.75
-    assert judge.macro_f1(matrix) == pytest.approx((1 + 2 / 3) / 2)
-    assert judge.mean_recall(matrix, [2]) is None
-    assert judge.mean_recall(matrix, []) is None
-    assert judge.mean_recall(matrix, [1, 2]) == 0.5
-    for per_class in (judge.class_recall, judge.class_precision, judge.class_f1):
+    assert ours.balanced_accuracy(matrix) == 0.75
+    assert ours.macro_f1(matrix) == pytest.approx((1 + 2 / 3) / 2)
+    assert ours.mean_recall(matrix, [2]) is None
+    assert ours.mean_recall(matrix, []) is None
+    assert ours.mean_recall(matrix, [1, 2]) == 0.5
+    for per_class in (ours.class_recall, ours.class_precision, ours.class_f1):
         assert np.isnan(per_class(matrix)).tolist() == [False, False, True]
-    assert judge.absent_classes(matrix) == [2]
+    assert ours.absent_classes(matrix) == [2]
 
 
 def test_a_class_never_predicted_has_precision_zero() -> None:
     matrix = np.array([[3, 0], [2, 0]])
-    assert judge.class_precision(matrix).tolist() == [0.6, 0.0]
-    assert judge.class_f1(matrix)[1] == 0
-    assert judge.geometric_mean(matrix) == 0
-    assert judge.worst_class(matrix) == 1
+    assert ours.class_precision(matrix).tolist() == [0.6, 0.0]
+    assert ours.class_f1(matrix)[1] == 0
+    assert ours.geometric_mean(matrix) == 0
+    assert ours.worst_class(matrix) == 1
 
 
 def test_always_the_majority() -> None:
     """What balanced accuracy is for: 99% right, and no better than guessing."""
     matrix = confusion_of([990, 0], [990, 10])
-    assert judge.accuracy(matrix) == 0.99
-    assert judge.balanced_accuracy(matrix) == 0.5
+    assert ours.accuracy(matrix) == 0.99
+    assert ours.balanced_accuracy(matrix) == 0.5
 
 
 def test_the_geometric_mean_of_many_small_recalls_does_not_underflow() -> None:
     matrix = confusion_of([1] * 1000, [100] * 1000)
-    assert judge.geometric_mean(matrix) == pytest.approx(0.01)
+    assert ours.geometric_mean(matrix) == pytest.approx(0.01)
 
 
 def test_likelihood_of_extreme_logits() -> None:
@@ -181,19 +255,19 @@ def test_likelihood_of_extreme_logits() -> None:
     assert np.isfinite(log_probabilities).all()
     logits, targets = torch.from_numpy(predictions.logits).double(), torch.from_numpy(predictions.targets)
     expected = torch.nn.functional.cross_entropy(logits, targets).item()
-    assert judge.negative_log_likelihood(log_probabilities, predictions.targets) == pytest.approx(expected)
+    assert ours.negative_log_likelihood(log_probabilities, predictions.targets) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("targets", "predicted"), [([0, 2], [0, 0]), ([0, 1], [-1, 0]), ([0], [0, 1])])
 def test_labels_that_do_not_fit(targets: list[int], predicted: list[int]) -> None:
     with pytest.raises(ValueError, match=r"must (both )?be"):
-        judge.confusion_matrix(np.array(targets), np.array(predicted), 2)
+        ours.confusion_matrix(np.array(targets), np.array(predicted), 2)
 
 
-def test_nothing_to_judge() -> None:
-    empty = judge.confusion_matrix(np.array([], np.int64), np.array([], np.int64), 3)
-    for metric in (judge.accuracy, judge.balanced_accuracy, judge.macro_f1, judge.geometric_mean, judge.worst_class):
+def test_no_images() -> None:
+    empty = ours.confusion_matrix(np.array([], np.int64), np.array([], np.int64), 3)
+    for metric in (ours.accuracy, ours.balanced_accuracy, ours.macro_f1, ours.geometric_mean, ours.worst_class):
         with pytest.raises(ValueError, match="counts no image"):
             metric(empty)
     with pytest.raises(ValueError, match="1 or more bins and images"):
-        judge.expected_calibration_error(np.array([]), np.array([], bool))
+        ours.expected_calibration_error(np.array([]), np.array([], bool))

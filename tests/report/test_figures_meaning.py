@@ -16,7 +16,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.predictions import Predictions
 from evenhand.report import figures
-from evenhand.report.figures.embedding import _once, choose_points
+from evenhand.report.figures.embedding import _merge_equal, choose_points
 from evenhand.report.figures.errors import error_study
 from tests.report.figure_cases import history, predictions, runs
 
@@ -93,7 +93,7 @@ def test_seeds_are_added_up() -> None:
 
 
 def test_models_of_different_classes_are_refused() -> None:
-    with pytest.raises(EvenhandError, match="same classes"):
+    with pytest.raises(EvenhandError, match="different classes"):
         figures.confusion_matrices({"ce": [predictions(3)], "cce": [predictions(4)]})
     with pytest.raises(EvenhandError, match="no predictions to draw for 'cce'"):
         figures.recall_by_count({"ce": [predictions(3)], "cce": []})
@@ -104,10 +104,10 @@ def test_models_of_different_classes_are_refused() -> None:
 
 def test_features_that_objectives_share_are_drawn_once() -> None:
     one, other = np.eye(4, 3), np.eye(4, 3) * 2
-    (only,) = _once({"ce": one, "cce": one.copy()})
-    assert only == "all objectives: their features are the same"
-    assert list(_once({"ce": one})) == ["ce"]
-    kept = _once({"ce": one, "cce": other, "focal": one.copy()})
+    (only,) = _merge_equal({"ce": one, "cce": one.copy()})
+    assert only == "all objectives (equal features)"
+    assert list(_merge_equal({"ce": one})) == ["ce"]
+    kept = _merge_equal({"ce": one, "cce": other, "focal": one.copy()})
     assert list(kept) == ["ce, focal", "cce"]
     assert np.array_equal(kept["cce"], other)
 
@@ -133,7 +133,7 @@ def test_at_most_2000_points_are_chosen_by_the_seed() -> None:
     ("features", "words"),
     [
         (np.full((20, 4), np.inf, np.float16), "NaN or infinite"),
-        (np.ones((20, 4)), "all the same|are the same"),
+        (np.ones((20, 4)), "are equal"),
         (np.ones((3, 4)), "10 or more rows"),
     ],
 )
@@ -161,7 +161,7 @@ def test_error_curves_are_means_with_a_band_from_lowest_to_highest_seed() -> Non
 def test_a_history_without_the_test_set_says_how_to_get_it() -> None:
     with pytest.raises(EvenhandError, match="--track-test"):
         figures.error_curves({"ce": [[{"epoch": 1, "val_accuracy": 0.5}]]})
-    with pytest.raises(EvenhandError, match="no epoch of 'ce'"):
+    with pytest.raises(EvenhandError, match="'ce' has no finished epoch"):
         figures.history_curves({"ce": [[]]}, "val_accuracy", label="accuracy")
 
 
@@ -215,14 +215,14 @@ def test_the_error_study_shows_the_most_confident_errors_and_at_most_two_of_a_ki
     captions = [text.get_text() for text in figure.texts if text.get_text().startswith("actual")]
     assert captions[0].startswith("actual: class 2\n9 in training\npredicted: class 1\n")
     assert [caption.split("\n")[2] for caption in captions[1:]] == ["predicted: class 0"] * 2
-    with pytest.raises(EvenhandError, match="picture 'elsewhere'"):
+    with pytest.raises(EvenhandError, match="image 'elsewhere'"):
         error_study(mine, images[:1], ["elsewhere"])
 
 
 def test_a_model_without_errors_has_an_error_study() -> None:
     mine = _from_confusion([[2, 0], [0, 2]], [5, 5])
     figure = error_study(mine, np.zeros((0, 1, 1, 3), np.uint8), [])
-    assert "there are none" in [text.get_text() for text in figure.texts]
+    assert "none" in [text.get_text() for text in figure.texts]
 
 
 # ---- recall
@@ -338,5 +338,5 @@ def test_the_overview_picks_the_image_of_the_rarest_class_that_gains_most() -> N
     gain = np.exp(after.log_probabilities()) - np.exp(before.log_probabilities())
     rarest = np.flatnonzero(before.targets == 3)
     assert chosen == before.ids[rarest[gain[rarest, 3].argmax()]]
-    with pytest.raises(EvenhandError, match="no picture"):
+    with pytest.raises(EvenhandError, match="no image"):
         figures.overview_image({"ce": before}, [])

@@ -13,7 +13,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.report import _listing as listing
-from evenhand.report._listing import Listing, Standing
+from evenhand.report._listing import Listing, RunState
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from tests.fabricated import write_pictured_run
@@ -25,7 +25,7 @@ def names(root: Path) -> set[str]:
     return {run.entry.name for run in Listing(root).runs()}
 
 
-def only(root: Path) -> Standing:
+def only(root: Path) -> RunState:
     (run,) = Listing(root).runs()
     return run
 
@@ -139,7 +139,7 @@ def test_a_run_that_failed_in_a_grid_says_why(tmp_path: Path) -> None:
     run = only(tmp_path)
     assert (run.state, run.problems) == ("failed", ("The loss became NaN.",))
     Job(Config(), folder).failure.write_text("{")
-    assert "why cannot be read" in only(tmp_path).problems[0]
+    assert "the reason cannot be read" in only(tmp_path).problems[0]
 
 
 def test_what_a_grid_keeps_beside_the_root_is_not_read(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ DAMAGE = [
     ("config.yaml", b"colour: red", "Cannot use the config config.yaml: Unknown setting 'colour'"),
     ("history.csv", b"epoch,train_loss\n1,2.0\n2,", "Cannot read the history in history.csv: "),
     ("history.csv", b"epoch\n1,2,3\n", "Cannot read the history in history.csv: "),
-    ("history.csv", b"epoch\n7\n", "Cannot read the history in history.csv: row 1 is of epoch 7.0."),
+    ("history.csv", b"epoch\n7\n", "Cannot read the history in history.csv: row 1 has epoch 7.0."),
     ("history.csv", b"\xff", "Cannot read history.csv: "),
     ("summary.json", b"", "Cannot read summary.json: "),
     ("summary.json", b'{"balanced_accuracy": 0.', "Cannot read summary.json: "),
@@ -195,7 +195,7 @@ def test_a_damaged_file_is_a_row_that_says_so(tmp_path: Path, name: str, content
 def test_a_damaged_comparison_is_a_row_that_says_so(tmp_path: Path) -> None:
     (write_comparison(tmp_path / "c") / "comparison.json").write_text("{")
     listed = Listing(tmp_path)
-    listed.look()
+    listed.refresh()
     assert "Cannot read comparison.json" in listed.comparisons()[0].problems[0]
 
 
@@ -223,7 +223,7 @@ def test_values_of_the_wrong_kind_are_a_problem_of_that_run_alone(tmp_path: Path
 def test_a_comparison_with_values_of_the_wrong_kind_shows_what_it_has(tmp_path: Path, odd: Any) -> None:
     write_comparison(tmp_path / "c", **dict.fromkeys(("table", "verdicts", "seeds", "source"), odd))
     listed = Listing(tmp_path)
-    listed.look()
+    listed.refresh()
     assert listed.comparisons()[0].balanced_accuracy == ()
 
 
@@ -233,9 +233,7 @@ def test_figures_that_are_not_those_of_the_predictions_are_told(tmp_path: Path) 
     path = tmp_path / "a" / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "balanced_accuracy": 1.0}))
     (problem,) = only(tmp_path).problems
-    assert problem.startswith(
-        "Cannot use summary.json: its balanced_accuracy is 1.0, but the predictions beside it give"
-    )
+    assert problem.startswith("Cannot use summary.json: its balanced_accuracy is 1.0, but the predictions give")
     assert only(tmp_path).balanced_accuracy is None
 
 

@@ -27,7 +27,7 @@ from evenhand.report import _embed_figures as drawing
 from evenhand.report import figures
 from evenhand.report._embed_figures import draw_figures
 from evenhand.report._gallery import most_confident_errors
-from evenhand.report._report_data import Material, read_material
+from evenhand.report._report_data import ReportData, read_report_data
 from evenhand.report._tables import class_table, confusion_table, pair_table
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.page_figure import Hover, PageFigure, Shown
@@ -60,7 +60,7 @@ class Parsed(HTMLParser):
 
 
 def page(*folders: Path, embedding: bool = False) -> Parsed:
-    return Parsed(render(read_material(folders), embedding=embedding))
+    return Parsed(render(read_report_data(folders), embedding=embedding))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compared(hostile: Path) -> str:
-    return render(read_material([hostile]), embedding=False)
+    return render(read_report_data([hostile]), embedding=False)
 
 
 @pytest.fixture
@@ -90,22 +90,32 @@ def test_a_comparison_begins_with_its_verdict(hostile: Path, compared: str) -> N
     found = Parsed(compared)
     places = [found.text.index(verdict) for verdict in (verdicts[-1], *verdicts[:-1])]
     assert places == sorted(places)
-    assert places[-1] < found.text.index("How good they are")
+    assert places[-1] < found.text.index("Means over seeds")
     assert [each["id"] for each in found.every("section")] == [
-        "objectives", "data", "recall", "classes", "differences", "confusion", "calibration", "training", "errors",
-        "repeat",
+        "results", "data", "recall", "confusion", "calibration", "training", "errors", "reproduce",
     ]  # fmt: skip
 
 
+def test_sections_have_the_titles_that_a_user_searches_for(compared: str) -> None:
+    titles = [
+        "Results", "Data", "Recall by class", "Confusion matrix", "Calibration", "Training curves", "Errors",
+        "Reproduce",
+    ]  # fmt: skip
+    assert re.findall("<h2>(.*)</h2>", compared) == titles
+    links = re.findall('<li><a href="#([^"]*)">([^<]*)</a></li>', compared)
+    assert [title for _, title in links] == titles
+    assert [place for place, _ in links] == [each["id"] for each in Parsed(compared).every("section")]
+
+
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_begins_with_how_good_it_is(run: Path) -> None:
+def test_a_run_begins_with_its_balanced_accuracy(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     low, high = summary["balanced_accuracy_interval"]
     worst = summary["worst_class"]
     text = page(run).text
     assert (
-        f"ce: balanced accuracy {summary['balanced_accuracy']:.1%} [{100 * low:.1f}, {100 * high:.1f}]; the worst "
-        f"class is {worst['name']}, of which {worst['recall']:.1%} is recognised."
+        f"ce: balanced accuracy {summary['balanced_accuracy']:.1%} [{100 * low:.1f}, {100 * high:.1f}]; worst class "
+        f"{worst['name']} with a recall of {worst['recall']:.1%}."
     ) in text
     assert "evenhand compare 'photos' --out somewhere" in text
     assert "objective: ce" in text
@@ -171,8 +181,8 @@ def test_values_are_told_by_the_bars_and_points_that_show_them(monkeypatch: pyte
         return Markup()
 
     monkeypatch.setattr(drawing, "inline", keep)
-    drawn = draw_figures(PAGE, read_material([hostile]))
-    assert not [panel.trouble for section in drawn.values() for panels in section for panel in panels if panel.trouble]
+    drawn = draw_figures(PAGE, read_report_data([hostile]))
+    assert not [panel.problem for section in drawn.values() for panels in section for panel in panels if panel.problem]
     for bar, [text] in told["distribution-0"]:
         assert isinstance(bar, Rectangle)
         assert text.endswith(f": {max(bar.get_width(), bar.get_height()):,.0f} training images")
@@ -188,13 +198,13 @@ def test_values_are_told_by_the_bars_and_points_that_show_them(monkeypatch: pyte
 
 @pytest.mark.usefixtures("undrawn")
 def test_an_entry_is_all_that_a_new_figure_needs(monkeypatch: pytest.MonkeyPatch, hostile: Path) -> None:
-    def draw(_material: Material, panel: str) -> Shown:
+    def draw(_material: ReportData, panel: str) -> Shown:
         if panel == "cce":
             raise EvenhandError("There is nothing to draw of cce.")
         return Shown(Figure(), f"A figure of {panel}.")
 
-    entry = PageFigure("new", "objectives", draw, caption="What is new.", panels=lambda material: material.finished)
-    never = PageFigure("never", "objectives", draw, condition=lambda _: False)
+    entry = PageFigure("new", "results", draw, caption="What is new.", panels=lambda data: data.finished)
+    never = PageFigure("never", "results", draw, condition=lambda _: False)
     monkeypatch.setattr("evenhand.report.page.PAGE", (*PAGE, entry, never))
     found = page(hostile)
     assert [each["alt"] for each in found.every("img") if "new" in each["alt"] or "figure of" in each["alt"]] == [
@@ -210,7 +220,7 @@ def test_every_figure_of_the_page_has_a_name_of_its_own() -> None:
 
 
 def test_the_same_folders_give_the_same_page(hostile: Path, compared: str) -> None:
-    assert render(read_material([hostile]), embedding=False) == compared
+    assert render(read_report_data([hostile]), embedding=False) == compared
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
@@ -241,8 +251,8 @@ def test_tables_agree_with_scikit_learn(data: st.DataObject, num_classes: int) -
 
 
 def test_differences_are_to_the_baseline_and_averaged_over_seeds(hostile: Path) -> None:
-    material = read_material([hostile])
-    table = class_table(material.predictions(), "ce")
+    data = read_report_data([hostile])
+    table = class_table(data.predictions(), "ce")
     assert [column.name for column in table.columns[4:]] == ["ce", "cce", "cce", "ce", "cce", "ce", "cce"]
     kept = json.loads((hostile / "comparison.json").read_text())["per_class"]
     for row, expected in zip(table.rows, kept, strict=True):
@@ -280,7 +290,7 @@ def test_ten_classes_with_large_pictures_stay_small(tmp_path: Path, objectives: 
 def test_a_thousand_classes_make_a_page(tmp_path: Path) -> None:
     names = [f"class {k}" for k in range(1000)]
     folder = write_comparison_folder(tmp_path, names=names, seeds=1, per_class=2)
-    text = render(read_material([folder]), embedding=False)
+    text = render(read_report_data([folder]), embedding=False)
     found = Parsed(text)
     assert len(text) < 5e6
     assert all(f">{name}</th>" in text for name in names)
@@ -307,7 +317,7 @@ def test_pictures_are_left_out_where_they_are_missing_damaged_or_of_another_run(
     other = write_pictured_run(tmp_path / "other", names=ANIMALS, ids_from=100)
     shutil.copy(other / "thumbnails.npz", run)
     (run / "checksums.json").unlink()
-    assert f"{run / 'thumbnails.npz'}: it does not belong to the predictions beside it." in page(run).text
+    assert f"{run / 'thumbnails.npz'}: it does not belong to the predictions." in page(run).text
     (run / "thumbnails.npz").write_bytes(b"")
     assert f"Cannot read {run / 'thumbnails.npz'}: it is damaged" in page(run).text
     (run / "thumbnails.npz").unlink()
@@ -317,35 +327,33 @@ def test_pictures_are_left_out_where_they_are_missing_damaged_or_of_another_run(
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_without_an_error_has_an_empty_gallery(tmp_path: Path) -> None:
     run = write_pictured_run(tmp_path / "run", names=ANIMALS, gain=50)
-    assert "There are none." in page(run).text
+    assert "No errors." in page(run).text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_an_adjustment_that_the_page_does_not_show_is_told(run: Path) -> None:
-    assert "adjust what" not in page(run).text
+    assert "adjust the logits" not in page(run).text
     added = [0.0] * len(ANIMALS)
     done = {"kind": "post-hoc", "chosen": "given", "tau": 1.0, "added_to_logits": added, "balanced_accuracy": 0.625}
     Run(run).write_adjustment(done)
-    told = f"adjust what {run.name} answers (post-hoc, tau 1; balanced accuracy 62.5%); this page shows it unadjusted."
-    assert told in page(run).text
+    note = f"adjust the logits of {run.name} (post-hoc, tau 1; balanced accuracy 62.5%); this page shows the unadjusted"
+    assert note in page(run).text
     (run / "adjustment.json").write_text("{")
     assert "adjustment.json" in page(run).text
     Run(run).write_adjustment(done)
     Run(run).write_predictions(replace(Run(run).predictions, adjustment=np.array(added)))
-    assert "adjust what" not in page(run).text
+    assert "adjust the logits" not in page(run).text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_an_unfinished_run_shows_its_curves_and_how_to_continue(tmp_path: Path) -> None:
     run = write_pictured_run(tmp_path / "a run", names=ANIMALS, finished=False)
     found = page(run)
-    assert (
-        f"a run is not finished: 1 of 3 epochs are done. Continue it with evenhand train --resume '{run}'" in found.text
-    )
-    assert [each["id"] for each in found.every("section")] == ["training", "repeat"]
+    assert f"a run is not finished: 1 of 3 epochs are done. Resume with evenhand train --resume '{run}'" in found.text
+    assert [each["id"] for each in found.every("section")] == ["training", "reproduce"]
     assert any("Training loss" in image["alt"] for image in found.every("img"))
     (run / "history.csv").unlink()
-    assert "There is no epoch in the history of 'a run'." in page(run).text
+    assert "No epoch is finished in 'a run'." in page(run).text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -385,19 +393,19 @@ def test_a_summary_that_lacks_something_is_named(run: Path) -> None:
 def test_several_runs_stand_side_by_side_without_statistics(tmp_path: Path, run: Path) -> None:
     other = write_pictured_run(tmp_path / "other", names=ANIMALS, objective="cce", seed=1)
     found = page(run, other)
-    assert "2 runs side by side, tested on the same images. Whether they differ is not tested here" in found.text
+    assert "2 runs, tested on the same images. Differences between them are not tested here" in found.text
     assert "cce: balanced accuracy" in found.text
-    assert "differences" not in [each["id"] for each in found.every("section")]
+    assert "from the baseline" not in found.text
     elsewhere = write_pictured_run(tmp_path / "elsewhere", names=ANIMALS, seed=1, ids_from=100)
-    assert "2 runs side by side, tested on different images." in page(run, elsewhere).text
+    assert "2 runs, tested on different images." in page(run, elsewhere).text
     assert "ce, seed 1: balanced accuracy" in page(run, elsewhere).text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_runs_of_other_classes_share_only_a_table(tmp_path: Path, run: Path) -> None:
     found = page(run, write_pictured_run(tmp_path / "other", names=("bus", "tram"), objective="cce"))
-    assert "The runs do not know the same classes" in found.text
-    assert [each["id"] for each in found.every("section")] == ["objectives", "classes", "training", "errors", "repeat"]
+    assert "The runs have different classes" in found.text
+    assert [each["id"] for each in found.every("section")] == ["results", "recall", "training", "errors", "reproduce"]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -416,7 +424,7 @@ def test_where_the_page_is_written(tmp_path: Path, run: Path) -> None:
     assert write_report([run], tmp_path, embedding=False) == tmp_path / "report.html"
     assert write_report([run], tmp_path / "new" / "a.html", embedding=False).read_text().startswith("<!doctype html>")
     other = write_pictured_run(tmp_path / "other", names=ANIMALS, objective="cce")
-    with pytest.raises(EvenhandError, match="say where with --out"):
+    with pytest.raises(EvenhandError, match="choose a file with --out"):
         write_report([run, other])
 
 
@@ -435,17 +443,17 @@ def test_what_is_no_run_is_refused(tmp_path: Path, run: Path) -> None:
 def test_a_comparison_stands_alone_and_whole(tmp_path: Path, run: Path) -> None:
     folder = write_comparison_folder(tmp_path / "comparison", names=ANIMALS, seeds=1)
     with pytest.raises(EvenhandError, match="is a comparison; give it alone"):
-        read_material([folder, run])
-    assert read_material([folder / "comparison.json"]).comparison is not None
+        read_report_data([folder, run])
+    assert read_report_data([folder / "comparison.json"]).comparison is not None
     shutil.move(folder / "cce-0", folder / "moved")
     with pytest.raises(EvenhandError, match=r"cce-0 of the comparison in .* is gone"):
-        read_material([folder])
+        read_report_data([folder])
     (folder / "cce-0").mkdir()
     with pytest.raises(EvenhandError, match="is neither a run nor a comparison"):
-        read_material([folder])
+        read_report_data([folder])
     (folder / "comparison.json").write_text('{"source": "photos"}')
     with pytest.raises(EvenhandError, match=r"comparison\.json: imbalance: field required; compare the runs again"):
-        read_material([folder])
+        read_report_data([folder])
 
 
 @pytest.mark.parametrize(("number", "ranked"), [(30, False), (31, True), (43, True), (100, True)])

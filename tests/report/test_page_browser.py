@@ -89,7 +89,7 @@ def test_one_objective_is_shown_and_a_button_shows_the_other(page: "Page") -> No
 
 def test_cells_bars_and_points_tell_their_values(page: "Page") -> None:
     title = page.locator("#confusion td").first.get_attribute("title") or ""
-    assert re.fullmatch(re.escape(NAMES[0]) + r" recognised: \d+ of 24 \([\d.]+%\)", title)
+    assert re.fullmatch(re.escape(NAMES[0]) + r" correct: \d+ of 24 \([\d.]+%\)", title)
     assert page.locator("#data svg title").first.text_content() == f"{NAMES[0]}: 400 training images"
     assert page.locator("#recall svg use > title").count() == 2 * len(NAMES)
 

@@ -104,14 +104,14 @@ def test_names_from_strangers_stay_text(server: Server) -> None:
     assert details.json()["classes"][0]["name"] == HOSTILE
 
 
-def test_details_hold_curves_measures_and_classes(server: Server) -> None:
+def test_details_hold_curves_metrics_and_classes(server: Server) -> None:
     content = server.ask(f"/runs/{server.ids()['a']}.json").json()
     assert content["curves"]["train_loss"] == [2.0, 1.0, 2 / 3, 0.5]
     assert content["curves"]["val_complement_entropy_wrong"] == [None] * 4  # NaN is no JSON
     assert [row["name"] for row in content["classes"]] == ["cat", "dog", "owl"]
-    measures = {row["name"]: row["value"] for row in content["measures"]}
-    assert measures["balanced accuracy"] == pytest.approx(0.6167, abs=1e-4)
-    assert measures["few-shot recall"] == 0.25
+    metrics = {row["title"]: row["value"] for row in content["metrics"]}
+    assert metrics["balanced accuracy"] == pytest.approx(0.6167, abs=1e-4)
+    assert metrics["few-shot recall"] == 0.25
     assert (content["objective"], content["epochs_done"], content["state"]) == ("cce", 4, "finished")
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_trains_has_curves_and_no_figures_yet(server: Server) -> None
     content = server.ask(f"/runs/{server.ids()['going']}.json").json()
     assert (content["state"], content["epochs_done"], content["epochs"]) == ("training", 2, 4)
     assert len(content["curves"]["epoch"]) == 2
-    assert content["measures"] == content["classes"] == content["problems"] == []
+    assert content["metrics"] == content["classes"] == content["problems"] == []
 
 
 def test_a_damaged_run_is_a_row_and_never_an_error_of_the_server(server: Server) -> None:
@@ -136,7 +136,7 @@ def test_a_damaged_run_is_a_row_and_never_an_error_of_the_server(server: Server)
 def test_how_long_there_was_no_news(tmp_path: Path, age: float, words: str) -> None:
     write_run(tmp_path / "a", done=1, finished=False, age=age)
     (run,) = Listing(tmp_path).runs()
-    assert run_row(run)["cells"][RUN_COLUMNS.index("state")]["note"] == f"no news for {words}"
+    assert run_row(run)["cells"][RUN_COLUMNS.index("state")]["note"] == f"no change for {words}"
 
 
 def test_epochs_are_unknown_only_where_the_history_cannot_be_read(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_epochs_are_unknown_only_where_the_history_cannot_be_read(tmp_path: Path
 def test_a_run_after_its_last_epoch_is_being_judged(tmp_path: Path) -> None:
     write_run(tmp_path / "a", done=4, finished=False)
     state = run_row(Listing(tmp_path).runs()[0])["cells"][RUN_COLUMNS.index("state")]
-    assert (state["text"], state["note"]) == ("training", "being judged")
+    assert (state["text"], state["note"]) == ("training", "evaluating")
 
 
 def test_reports_are_served_in_a_sandbox_where_their_script_still_runs(server: Server) -> None:
@@ -277,7 +277,7 @@ def test_names_that_are_no_unicode_are_shown_all_the_same(tmp_path: Path) -> Non
 
 def test_an_empty_folder_says_what_makes_runs(tmp_path: Path) -> None:
     with served(tmp_path) as port:
-        assert b"There are no runs here yet" in Server(tmp_path, port).ask("/").body
+        assert b"No runs yet" in Server(tmp_path, port).ask("/").body
 
 
 def test_the_next_free_port_is_taken_but_a_port_that_was_asked_for_is_not_changed() -> None:

@@ -116,8 +116,8 @@ def test_two_ticked_runs_stand_side_by_side_and_a_third_takes_the_place_of_the_f
     assert page.locator("#curves polyline").count() == 2
     tick(page, "nine")
     expect(page.locator("#curves polyline")).to_have_count(4)
-    assert page.locator("#side-title").text_content() == "ten beside nine"
-    measures = page.locator("#measures tr").filter(
+    assert page.locator("#side-title").text_content() == "ten and nine"
+    measures = page.locator("#metrics tr").filter(
         has=page.get_by_role("rowheader", name="balanced accuracy", exact=True)
     )
     assert measures.locator("td").all_text_contents()[2] == "+10.0"
@@ -129,13 +129,13 @@ def test_two_ticked_runs_stand_side_by_side_and_a_third_takes_the_place_of_the_f
     assert page.locator("#curves svg[role=img]").last.get_attribute("aria-label") == (
         "validation balanced accuracy by epoch:  ce, seed 0: 40.0% (epoch 4)  cce, seed 10: 40.0% (epoch 4) "
     )
-    page.get_by_role("link", name="ten beside nine").click()
+    page.get_by_role("link", name="ten and nine").click()
     expect(page.locator("#side")).to_be_focused()
     tick(page, "going")
-    expect(page.locator("#side-title")).to_have_text("nine beside going")
+    expect(page.locator("#side-title")).to_have_text("nine and going")
     assert not row(page, "ten").get_by_role("checkbox").is_checked()
     page.reload()
-    expect(page.locator("#side-title")).to_have_text("nine beside going")
+    expect(page.locator("#side-title")).to_have_text("nine and going")
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#side")).to_be_hidden()
 
@@ -164,7 +164,7 @@ def test_a_report_runs_its_script_but_cannot_read_the_server(page: "Page", addre
 
 
 def test_a_run_of_long_ago_says_how_long_there_was_no_news(page: "Page") -> None:
-    assert row(page, "going").locator(".state").text_content() == "stopped no news for 2 hours"
+    assert row(page, "going").locator(".state").text_content() == "stopped no change for 2 hours"
 
 
 def test_without_a_script_the_list_is_there(browser: "Browser", address: str) -> None:
@@ -203,7 +203,7 @@ def test_the_page_follows_a_real_run_while_it_trains(browser: "Browser", tmp_pat
     lengths: set[int] = set()
     with served(tmp_path) as port, new_page(browser) as page:
         page.goto(f"http://127.0.0.1:{port}/")
-        assert page.get_by_text("There are no runs here yet").is_visible()
+        assert page.get_by_text("No runs yet").is_visible()
         run = begin(train_run, config, tmp_path / "live", log=tmp_path / "log.txt")
         try:
             page.wait_for_selector("#runs tr[data-state=training]", timeout=60_000)

@@ -152,9 +152,16 @@ def edit(path: Path, **changed: Any) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"balanced_accuracy": 1.0}, "its balanced_accuracy is 1.0, but the predictions beside it give 0.27"),
+        ({"balanced_accuracy": 1.0}, "its balanced_accuracy is 1.0, but the predictions give 0.27"),
         ({"accuracy": 0.9}, "its accuracy is 0.9"),
         ({"macro_f1": 0.9}, "its macro_f1 is 0.9"),
+        ({"macro_f1": 1.5}, "macro_f1 must be 0 to 1, got 1.5"),
+        ({"geometric_mean": 0.9}, "its geometric_mean is 0.9"),
+        ({"geometric_mean": None}, "geometric_mean must be a number, got NoneType"),
+        ({"nll": -0.5}, "nll must be 0 or more, and finite, got -0.5"),
+        ({"nll": 10**400}, "nll must be 0 or more, and finite, got 1000"),
+        ({"ece": "0.5"}, "ece must be a number, got str"),
+        ({"ece": False}, "ece must be a number, got bool"),
         ({"images": 360}, "its images is 360"),
         ({"worst_class": {"name": "3", "recall": 0.5}}, "its worst_class is 0.5"),
         ({"confusion_matrix": [[1, 2], [3, 4]]}, "its confusion matrix is not that of the predictions"),
@@ -176,9 +183,9 @@ def test_a_summary_that_is_not_of_its_predictions_is_told(old: Path, changed: di
 def test_splits_that_overlap_are_told(old: Path) -> None:
     splits = json.loads((old / "splits.json").read_text())
     for changed, words in (
-        ({"test": splits["train"]}, "430 images stand in both train and test, such as '00000'"),
-        ({"val": splits["test"][:1]}, "1 images stand in both val and test"),
-        ({"train": splits["train"] * 2}, "an image comes twice in train"),
+        ({"test": splits["train"]}, "430 images are in both train and test, such as '00000'"),
+        ({"val": splits["test"][:1]}, "1 images are in both val and test"),
+        ({"train": splits["train"] * 2}, "an image is listed twice in train"),
         ({"train": []}, "train: tuple should have at least 1 item"),
         ({"test": [1, 2]}, "test.0: input should be a valid string"),
     ):
@@ -192,23 +199,23 @@ def test_predictions_of_other_classes_or_images_are_told(old: Path) -> None:
     assert "its classes are not those of the weights beside it" in told(lambda: Run(old).predictions)
     (old / "weights" / "best.safetensors").unlink()
     edit(old / "summary.json")
-    assert "its classes are not those of the predictions beside it" in told(lambda: Run(old).summary)
+    assert "its classes are not those of the predictions" in told(lambda: Run(old).summary)
     replace(found, ids=np.char.add(found.ids, "x")).save(old / "predictions.npz")
-    assert "its 359 images are not the 359 test images of the run in their order, such as" in told(
+    assert "its 359 images are not the 359 test images of the run in the same order, such as" in told(
         lambda: Run(old).predictions
     )
     for read in ("features", "thumbnails"):
         (old / "splits.json").unlink(missing_ok=True)
-        assert "does not belong to the predictions beside it" in told(lambda read=read: getattr(Run(old), read))
+        assert "does not belong to the predictions" in told(lambda read=read: getattr(Run(old), read))
 
 
 def test_a_history_that_is_not_of_its_config_is_told(old: Path) -> None:
     text = (old / "history.csv").read_text()
     for content, words in (
         (text + text.splitlines()[-1].replace("2,", "3,", 1) + "\n", "it has 3 epochs, but the config asks for 2"),
-        (text.replace("\n2,", "\n1,"), "row 2 is of epoch 1"),
+        (text.replace("\n2,", "\n1,"), "row 2 has epoch 1"),
         (text.replace("0.625", "1.625"), "val_accuracy of epoch 1 is 1.625"),
-        ("", "it holds no epoch"),
+        ("", "it has no epochs"),
     ):
         (old / "history.csv").write_text(content)
         assert words in told(lambda: Run(old).history)

@@ -22,7 +22,7 @@ def test_the_largest_class_is_that_of_training() -> None:
     targets = np.repeat([0, 1, 2], [10, 60, 30])
     predicted = np.where(np.arange(100) % 2, targets, 0)
     told = below_majority(predictions_of(np.eye(3)[predicted], targets, counts=[5, 900, 40]))
-    assert told == "its accuracy of 55.0% is below the 60.0% of always answering 'class 1', the largest class"
+    assert told == "its accuracy of 55.0% is below the 60.0% of always predicting 'class 1', the largest class"
     assert below_majority(predictions_of(np.eye(3)[predicted], targets, counts=[900, 5, 40])) is None
 
 

@@ -28,7 +28,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison._alpha_spending import Look, looks_note, read_looks, settled
 from evenhand.experiments.comparison.verdict import Difference
 from evenhand.report._listing import Listing
-from evenhand.report._report_data import read_material
+from evenhand.report._report_data import read_report_data
 from evenhand.runs.comparison import read_recommended
 from evenhand.runs.filenames import CHECKED, CHECKSUMS
 from evenhand.runs.run import Run, card_of
@@ -85,7 +85,7 @@ READERS: dict[str, tuple[Callable[[Run], object], ...]] = {
     "looks.json": (lambda run: said_of(run),),
     "comparison.json": (
         lambda run: read_recommended(run),
-        lambda run: read_material([run.path / "comparison.json"]),
+        lambda run: read_report_data([run.path / "comparison.json"]),
         lambda run: (Listing(run.path).comparisons(), Listing(run.path).runs()),
     ),
 }

@@ -1,11 +1,13 @@
 """A run that an earlier version made is read by this one."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from evenhand.core.errors import EvenhandError
+from evenhand.metrics.registry import METRICS
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
 from evenhand.training.checkpoint import load_classifier, load_state
@@ -36,7 +38,24 @@ def test_it_can_be_judged_again(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(OLD, tmp_path / "run"))
     (folder / "summary.json").unlink()
     keep_missing(folder, evaluate_run(folder))
-    assert Run(folder).summary.per_class == Run(OLD).summary.per_class
+    for row, before in zip(Run(folder).summary.per_class, Run(OLD).summary.per_class, strict=True):
+        assert row.model_dump(exclude={"recall_interval"}) == before.model_dump(exclude={"recall_interval"})
+        assert row.recall_interval == pytest.approx(before.recall_interval, abs=1e-12)
+
+
+def test_metrics_that_were_not_stored_are_computed_from_the_confusion_matrix(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD, tmp_path / "run"))
+    summary = json.loads((folder / "summary.json").read_text())
+    stored = {name: summary[name] for name in ("macro_f1", "geometric_mean", "nll", "ece", "mean_confidence")}
+    for name in stored:
+        del summary[name]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    metrics = Run(folder).summary.metrics
+    assert set(metrics) == set(METRICS)
+    assert {name: metrics[name] for name in ("macro_f1", "geometric_mean")} == pytest.approx(
+        {name: stored[name] for name in ("macro_f1", "geometric_mean")}
+    )
+    assert [metrics[name] for name in ("nll", "ece", "mean_confidence")] == [None] * 3  # these need the logits
 
 
 def test_what_is_no_run_says_so(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_groups_widen_intervals_and_a_class_of_one_group_says_why_it_has_none() 
         assert below < low < high < above
     rows = together["per_class"]
     assert [row["recall_interval"] is None for row in rows] == [False, False, True]
-    assert "Tested on one group, and so without an interval" in together["intervals"]
+    assert "No interval, as all test images are in one group" in together["intervals"]
     assert together["intervals"].endswith("'class 2'")
 
 

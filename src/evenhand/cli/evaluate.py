@@ -1,4 +1,4 @@
-"""`evenhand evaluate`: a finished run judged again, on its own test set or on other images."""
+"""`evenhand evaluate`: evaluate a finished run, on its own test set or on other images."""
 
 import os
 from pathlib import Path
@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenhand.cli.output import COLOURS, begin, cell, echo_json, ends_of, remark
-from evenhand.runs.filenames import ADJUSTMENT, PREDICTIONS, SUMMARY
+from evenhand.core.text import some
+from evenhand.runs.filenames import ADJUSTMENT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
-    source: Annotated[
-        str | None, typer.Argument(help="Other images: a data set's name, a folder, a .csv or a .npz.")
-    ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Where data sets lie.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images of SOURCE.")] = False,
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    source: Annotated[str | None, typer.Argument(help="Other images: data set, folder, .csv or .npz.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images of SOURCE.")] = False,
     allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Follow links and paths of SOURCE to elsewhere.")
+        bool, typer.Option("--allow-outside", help="Follow links and paths out of SOURCE.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help=f"Write {PREDICTIONS} and {SUMMARY} to this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for predictions and summary.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     adjust: Annotated[
         str | None,
-        typer.Option(help="Take TAU times the log of the class shares off the logits; auto: the best on validation."),
+        typer.Option(help="Post-hoc logit adjustment with this TAU, or auto."),
     ] = None,
-    prior: Annotated[
-        str | None, typer.Option(help="Class shares where the model is used: train, balanced or a file of shares.")
-    ] = None,
+    prior: Annotated[str | None, typer.Option(help="New class prior: train, balanced or a file.")] = None,
     normalise: Annotated[
         str | None,
-        typer.Option(help="Even out the last layer's weights by TAU, without its bias; auto: the best on validation."),
+        typer.Option(help="Tau-normalise the last layer with this TAU, or auto."),
     ] = None,
 ) -> None:
-    """Judge a run on its own test set, or on SOURCE: its test split if it has one, else all of it."""
+    """Evaluate a run on its own test set, or on SOURCE (its test split if it has one).
+
+    TAU auto is the best on validation.
+    """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.files import check_folder
     from evenhand.runs.run import Run
@@ -47,43 +47,43 @@ def evaluate(
     if out is not None:
         check_folder(out)
     if not as_json:
-        begin(f"judging {run} on {'its own test set' if source is None else source}")
+        begin(f"evaluating {run} on {'its own test set' if source is None else source}")
     from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
     from evenhand.training.posthoc import Wish, evaluate_adjusted
 
     wish = Wish(adjust, prior, normalise)
     options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
-    reading = [name for name, given in options.items() if given]
+    given = [name for name, is_given in options.items() if is_given]
     if wish != Wish():
         if source is not None:
             raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
-        if normalise is None and reading:
-            raise EvenhandError(f"{reading[0]} is for reading images, which --adjust and --prior do not; leave it out.")
-        judged = evaluate_adjusted(run, wish, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        if normalise is None and given:
+            raise EvenhandError(f"{given[0]} is for reading images, which --adjust and --prior do not; leave it out.")
+        result = evaluate_adjusted(run, wish, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
         written = [Run(run).path / ADJUSTMENT]
     elif source is None:
         if skip_bad or allow_outside:
-            raise EvenhandError(f"{reading[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
-        judged = evaluate_run(run, data_root=data_root)
-        written = keep_missing(run, judged)
+            raise EvenhandError(f"{given[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
+        result = evaluate_run(run, data_root=data_root)
+        written = keep_missing(run, result)
     else:
-        judged = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
         written = []
     if out is not None:
         into = Run(out)
-        written += [into.write_predictions(judged.predictions), into.write_summary(judged.summary)]
+        written += [into.write_predictions(result.predictions), into.write_summary(result.summary)]
     if as_json:
-        echo_json(judged.summary, indent=2)
+        echo_json(result.summary, indent=2)
     else:
-        show(judged.summary)
-    for line in judged.remarks:
+        show(result.summary)
+    for line in result.remarks:
         remark(line)
     for path in written:
         remark(f"wrote {path}")
 
 
 def show(summary: dict[str, Any]) -> None:
-    """Print a summary for a person."""
+    """Print a summary as tables."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -102,8 +102,7 @@ def show(summary: dict[str, Any]) -> None:
     lines = [f"Shots: {summary['shot_rule']}.", f"Intervals: {summary['intervals']}."]
     absent = summary["absent_classes"]
     if absent:
-        named = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
-        lines.append(f"Without a test image, and so in no mean: {named}.")
+        lines.append(f"Without a test image, and so in no mean: {some(absent)}.")
     for line in [*lines, *summary["notes"]]:
         console.print(cell(line), soft_wrap=True)
 
@@ -111,28 +110,29 @@ def show(summary: dict[str, Any]) -> None:
 def _adjusted(summary: dict[str, Any]) -> str:
     from evenhand.runs.schemas import Adjustment
 
-    done, before = summary["adjustment"], summary["unadjusted"]["balanced_accuracy"]
-    told = Adjustment.model_validate(done, strict=False).told()
-    return f"Adjusted after training: {told}; unadjusted, balanced accuracy is {before:.1%}."
+    adjustment = Adjustment.model_validate(summary["adjustment"], strict=False).describe()
+    before = summary["unadjusted"]["balanced_accuracy"]
+    return f"Adjusted after training: {adjustment}; unadjusted balanced accuracy: {before:.1%}."
 
 
 def _headline(summary: dict[str, Any]) -> "RenderableType":
     from rich.table import Table
 
+    from evenhand.metrics.registry import METRICS
+
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("balanced accuracy", *_share(summary["balanced_accuracy"], summary["balanced_accuracy_interval"]))
-    table.add_row("accuracy", *_share(summary["accuracy"], summary["accuracy_interval"]))
+    for metric in METRICS.values():
+        if "evaluate" in metric.shown:
+            value = metric.format(summary[metric.name]) + metric.unit
+            table.add_row(metric.title, value, _interval(summary.get(f"{metric.name}_interval")))
     for name in ("many", "medium", "few"):
         group = summary["groups"][name]
         if group is not None:
             count = f"{group['tested']} {'class' if group['tested'] == 1 else 'classes'}"
-            found = _share(group["recall"], group["interval"])
-            table.add_row(cell(f"{name}-shot recall", COLOURS[name]), *found, cell(count, "dim"))
+            recall, interval = f"{group['recall']:.1%}", _interval(group["interval"])
+            table.add_row(cell(f"{name}-shot recall", COLOURS[name]), recall, interval, cell(count, "dim"))
     worst = summary["worst_class"]
     table.add_row("worst class", f"{worst['recall']:.1%}", "", cell(worst["name"]))
-    table.add_row("macro F1", f"{summary['macro_f1']:.1%}")
-    table.add_row("calibration error", f"{summary['ece']:.1%}")
-    table.add_row("NLL", f"{summary['nll']:.3f}", "", cell("nats", "dim"))
     return table
 
 
@@ -151,13 +151,18 @@ def _class_table(per_class: list[dict[str, Any]]) -> "RenderableType":
             cell(row["name"]),
             f"{row['train_count']:,}",
             f"{row['test_count']:,}",
-            *_share(row["recall"], row["recall_interval"]),
-            *("" if row[key] is None else f"{row[key]:.1%}" for key in ("precision", "f1")),
+            _percent(row["recall"]),
+            _interval(row["recall_interval"]),
+            _percent(row["precision"]),
+            _percent(row["f1"]),
             cell(row["group"], COLOURS[row["group"]]),
         )
     return table
 
 
-def _share(value: float | None, interval: list[float] | None) -> tuple[str, "RenderableType"]:
-    between = "" if interval is None else f"{interval[0]:.1%} to {interval[1]:.1%}"
-    return "" if value is None else f"{value:.1%}", cell(between, "dim")
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _interval(ends: list[float] | None) -> "RenderableType":
+    return cell("" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}", "dim")

@@ -1,4 +1,4 @@
-"""`evenhand report`: one page about runs or a comparison."""
+"""`evenhand report`: write an HTML report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +10,11 @@ from evenhand.cli.output import echo
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN...|COMPARISON", help="Folders of runs, or that of one comparison.")
+        list[Path], typer.Argument(metavar="RUN...|COMPARISON", help="Folders of runs, or of one comparison.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="The page; report.html in the folder of the comparison or the run if not given.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in the folder.")] = None,
 ) -> None:
-    """Write one HTML page that needs no network: the verdict, figures, every class, and the pictures it gets wrong."""
+    """Write a self-contained HTML report: results, figures, every class and the errors."""
     from evenhand.report.page import write_report
 
     echo(f"report: {write_report(folders, out)}")

@@ -1,4 +1,4 @@
-"""`evenhand serve`: a local page of all runs in a folder."""
+"""`evenhand serve`: show all runs of a folder in the browser."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +9,11 @@ from evenhand.cli.output import echo, remark
 
 
 def serve(
-    runs: Annotated[Path, typer.Argument(help="A folder with runs and comparisons in it.")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="The address to listen on; others can read along on any but this.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="8765 or the next free one if not given.")] = None,
+    runs: Annotated[Path, typer.Argument(help="Folder with runs and comparisons.")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="Address to listen on; any other is open to others.")] = ("127.0.0.1"),
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: 8765, or the next free port.")] = None,
 ) -> None:
-    """List all runs and comparisons in RUNS on a local page, with live curves; Ctrl-C ends it."""
+    """Show all runs and comparisons in RUNS on a local page with live curves; stop with Ctrl-C."""
     from evenhand.core.errors import EvenhandError
     from evenhand.core.extras import how_to_install
 
@@ -26,9 +24,9 @@ def serve(
             raise
         raise EvenhandError(f"`evenhand serve` needs an extra: {how_to_install('serve')}.") from error
 
-    def tell(address: str) -> None:
-        echo(f"{runs} is shown at {address} (Ctrl-C ends it)")
+    def ready(address: str) -> None:
+        echo(f"{runs} is served at {address} (stop with Ctrl-C)")
         if host not in ("127.0.0.1", "localhost", "::1"):
-            remark(f"whoever reaches {host} can read these runs and reports.")
+            remark(f"anyone who can reach {host} can read these runs and reports.")
 
-    serving.serve(runs, host=host, port=port, ready=tell)
+    serving.serve(runs, host=host, port=port, ready=ready)

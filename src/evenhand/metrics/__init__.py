@@ -1,4 +1,4 @@
-"""Metrics: pure functions of predictions; they know no model."""
+"""Classification metrics: pure functions of predictions, and their registry."""
 
 import lazy_loader
 

@@ -3,10 +3,12 @@ from .classification import balanced_accuracy as balanced_accuracy
 from .classification import class_f1 as class_f1
 from .classification import class_precision as class_precision
 from .classification import class_recall as class_recall
+from .classification import cohen_kappa as cohen_kappa
 from .classification import confusion_matrix as confusion_matrix
 from .classification import expected_calibration_error as expected_calibration_error
 from .classification import geometric_mean as geometric_mean
 from .classification import macro_f1 as macro_f1
+from .classification import matthews_correlation as matthews_correlation
 from .classification import mean_recall as mean_recall
 from .classification import negative_log_likelihood as negative_log_likelihood
 from .classification import worst_class as worst_class

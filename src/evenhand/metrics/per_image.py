@@ -1,4 +1,4 @@
-"""What several seeds say about each test image."""
+"""Results of each test image over several seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from evenhand.metrics.predictions import Predictions
 
 @dataclass(frozen=True, eq=False)
 class PerImageResults:
-    """The test images of several seeds together, by id."""
+    """The test images of several seeds, by id."""
 
     ids: NDArray[np.str_]
     targets: NDArray[np.int64]
     correct: NDArray[np.float64]
-    """(N,): the share of the seeds it was tested with that classified it correctly."""
+    """(N,): the fraction of seeds that classified each image correctly, among those that tested it."""
     groups: NDArray[np.str_] | None
 
 
 def correct_per_image(seeds: Sequence[Predictions]) -> PerImageResults:
-    """Return how often each image was classified correctly; seeds may have test images of their own.
+    """Return how often each image was classified correctly; seeds may have different test images.
 
     Args:
-        seeds: predictions of one objective, one for each seed.
+        seeds: predictions of one objective, one per seed.
 
     Example:
         >>> import numpy as np
@@ -39,7 +39,7 @@ def correct_per_image(seeds: Sequence[Predictions]) -> PerImageResults:
     """
     ids, first, place = np.unique(np.concatenate([each.ids for each in seeds]), return_index=True, return_inverse=True)
     targets = np.concatenate([each.targets for each in seeds])
-    right = np.concatenate([each.predicted() == each.targets for each in seeds])
+    correct = np.concatenate([each.correct() for each in seeds])
     grouped = [each.groups for each in seeds if each.groups is not None]
     groups = np.concatenate(grouped)[first] if len(grouped) == len(seeds) else None
-    return PerImageResults(ids, targets[first], np.bincount(place, right) / np.bincount(place), groups)
+    return PerImageResults(ids, targets[first], np.bincount(place, correct) / np.bincount(place), groups)

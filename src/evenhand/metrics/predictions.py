@@ -1,4 +1,4 @@
-"""Predictions: what a model said about every test image, in one file; all judging starts from it."""
+"""Predictions: the logits of a model for every test image, in one file; all metrics start from it."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from evenhand.metrics.classification import Confusion, confusion_matrix
 
 KEYS = ("logits", "targets", "ids", "class_names", "train_counts")
 OPTIONAL = ("groups", "fitted_counts", "adjustment")
-"""Files of earlier versions have none."""
+"""Earlier versions did not write these."""
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model said about N images of K classes, and what they are.
+    """Logits and labels of N images of K classes.
 
-    Logits that are NaN or infinite may be kept, as a run that diverged has nothing else to show; they are refused where
-    something is computed from them.
+    Logits may be NaN or infinite, as those of a run that diverged; they are refused where something is computed from
+    them.
 
     Raises:
         EvenhandError: if the arrays do not fit each other, naming the one that does not.
@@ -47,35 +47,37 @@ class Predictions:
     logits: NDArray[np.float32]
     """(N, K), N of 1 or more, K of 2 or more."""
     targets: NDArray[np.int64]
-    """(N,): the true classes, 0 to K - 1."""
+    """(N,): the actual classes, 0 to K - 1."""
     ids: NDArray[np.str_]
-    """(N,), unique: by these the predictions of two models are paired."""
+    """(N,), unique: they pair the predictions of two models."""
     class_names: tuple[str, ...]
     """K different names."""
     train_counts: NDArray[np.int64]
-    """(K,): training images of each class, as the shot groups count them."""
+    """(K,): training images per class, as the shot groups count them."""
     groups: NDArray[np.str_] | None = None
-    """(N,): which images belong together, as frames of one scene; None: each stands for itself."""
+    """(N,): the group of each image, such as the scene of a frame; None: images are independent."""
     fitted_counts: NDArray[np.int64] | None = None
-    """(K,): images of each class that were really trained on, without those held out for validation."""
+    """(K,): training images per class without those held out for validation."""
     adjustment: NDArray[np.float64] | None = None
-    """(K,): what is added to the logits, which are kept as the network gave them, before they are judged."""
+    """(K,): added to the raw logits before anything is computed from them."""
 
     def __post_init__(self) -> None:
         if not _is_array(self.logits, np.float32, 2) or len(self.logits) < 1 or self.logits.shape[1] < 2:
             raise EvenhandError(
-                f"logits must be float32 of shape (N, K), N of 1 or more and K of 2 or more, got {_seen(self.logits)}."
+                f"logits must be float32 of shape (N, K), N 1 or more and K 2 or more, got {_describe(self.logits)}."
             )
-        _refuse_unlike("targets", self.targets, np.int64, len(self), self.logits)
-        _refuse_unlike("ids", self.ids, np.str_, len(self), self.logits)
-        if self.groups is not None:
-            _refuse_unlike("groups", self.groups, np.str_, len(self), self.logits)
-        _refuse_unlike("train_counts", self.train_counts, np.int64, self.num_classes, self.logits)
-        if self.fitted_counts is not None:
-            _refuse_unlike("fitted_counts", self.fitted_counts, np.int64, self.num_classes, self.logits)
-        if self.adjustment is not None:
-            _refuse_unlike("adjustment", self.adjustment, np.float64, self.num_classes, self.logits)
-        _refuse_names(self.class_names, self.num_classes)
+        for name, kind, size in (
+            ("targets", np.int64, len(self)),
+            ("ids", np.str_, len(self)),
+            ("groups", np.str_, len(self)),
+            ("train_counts", np.int64, self.num_classes),
+            ("fitted_counts", np.int64, self.num_classes),
+            ("adjustment", np.float64, self.num_classes),
+        ):
+            array = getattr(self, name)
+            if array is not None or name not in OPTIONAL:
+                _check_array(name, array, kind, size, self.logits)
+        _check_names(self.class_names, self.num_classes)
         outside = np.flatnonzero((self.targets < 0) | (self.targets >= self.num_classes))
         if len(outside):
             raise EvenhandError(
@@ -88,35 +90,37 @@ class Predictions:
             raise EvenhandError(f"train_counts must be 0 or more, got {self.train_counts.min()}.")
         unique, times = np.unique(self.ids, return_counts=True)
         if len(unique) < len(self):
-            raise EvenhandError(f"ids must be unique, but some come again: {some(unique[times > 1].tolist())}.")
+            raise EvenhandError(
+                f"ids must be unique, but some occur more than once: {some(unique[times > 1].tolist())}."
+            )
 
     def __len__(self) -> int:
         return len(self.logits)
 
     @property
     def num_classes(self) -> int:
-        """K, classes without test images included."""
+        """K, including classes without test images."""
         return int(self.logits.shape[1])
 
     def check_finite(self) -> None:
-        """Refuse logits that are NaN or infinite: no class is the most likely one there."""
+        """Refuse logits that are NaN or infinite."""
         broken = np.flatnonzero(~np.isfinite(self.logits).all(axis=1))
         if len(broken):
             raise EvenhandError(
                 f"The logits of {len(broken):,} of {len(self):,} images are NaN or infinite (first "
-                f"{some([self.ids[broken[0]]])}), so they cannot be judged; train again, perhaps with a lower learning "
-                "rate."
+                f"{some([self.ids[broken[0]]])}), so they cannot be evaluated; train again, for instance with a lower "
+                "learning rate."
             )
 
     def predicted(self) -> NDArray[np.int64]:
-        """Return the most likely class of each image, (N,); of equally likely ones the first."""
+        """Return the most probable class of each image, (N,); of equal ones the first."""
         self.check_finite()
         logits = self.logits if self.adjustment is None else self.logits.astype(np.float64) + self.adjustment
         predicted: NDArray[np.int64] = logits.argmax(axis=1).astype(np.int64, copy=False)
         return predicted
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """Return the logarithms of the softmax, (N, K), in float64: finite for any finite logits.
+        """Return the log softmax, (N, K), in float64: finite for any finite logits.
 
         Example:
             >>> import numpy as np
@@ -131,7 +135,7 @@ class Predictions:
         return log_probabilities
 
     def save(self, path: Path | str) -> None:
-        """Write everything to a `.npz` of plain arrays, whole or not at all; equal predictions give equal bytes.
+        """Write everything to a `.npz` of plain arrays, atomically; equal predictions give equal bytes.
 
         Example:
             >>> import tempfile
@@ -171,17 +175,17 @@ class Predictions:
 
 
 def load_predictions(path: Path | str) -> Predictions:
-    """Read what :meth:`Predictions.save` wrote. Other arrays in the file are left alone; pickled ones are never read.
+    """Read what :meth:`Predictions.save` wrote; other arrays are ignored, and pickled ones never read.
 
     Raises:
-        EvenhandError: if there is no such file, or if it is damaged, foreign, or holds arrays that do not fit.
+        EvenhandError: the file is missing, damaged, or holds arrays that do not fit each other.
     """
     arrays = read_arrays(
         path, KEYS, "file of predictions", "write it again with `evenhand evaluate`", optional=OPTIONAL
     )
     try:
         classes, logits = np.atleast_1d(arrays.pop("class_names")), arrays["logits"]
-        # One too many is told; all of them, as objects of their own, would take ten times the memory of their file.
+        # At most one too many: as Python objects, names would take ten times the memory of the file.
         names = tuple(classes[: logits.shape[-1] + 1 if logits.ndim else 1].tolist())
         return Predictions(**arrays, class_names=names)
     except EvenhandError as error:
@@ -192,28 +196,28 @@ def _is_array(array: object, kind: type[np.generic], ndim: int) -> bool:
     return isinstance(array, np.ndarray) and np.issubdtype(array.dtype, kind) and array.ndim == ndim
 
 
-def _seen(array: object) -> str:
+def _describe(array: object) -> str:
     if not isinstance(array, np.ndarray):
         return f"a {type(array).__name__}"
     return f"{clipped(str(array.dtype))} of shape {clipped(str(array.shape))}"
 
 
-def _refuse_unlike(
+def _check_array(
     name: str, array: NDArray[Any], kind: type[np.generic], size: int, logits: NDArray[np.float32]
 ) -> None:
     if not _is_array(array, kind, 1) or len(array) != size:
-        wanted = "text" if kind is np.str_ else kind.__name__
+        expected = "text" if kind is np.str_ else kind.__name__
         raise EvenhandError(
-            f"{name} must be {wanted} of shape ({size},) as the logits are {logits.shape}, got {_seen(array)}."
+            f"{name} must be {expected} of shape ({size},) as the logits are {logits.shape}, got {_describe(array)}."
         )
 
 
-def _refuse_names(names: tuple[str, ...], num_classes: int) -> None:
+def _check_names(names: tuple[str, ...], num_classes: int) -> None:
     if len(names) != num_classes or not all(isinstance(name, str) for name in names):
-        raise EvenhandError(f"class_names must be {num_classes} texts, one a column of logits, got {some(names)}.")
+        raise EvenhandError(f"class_names must be {num_classes} strings, one per column of logits, got {some(names)}.")
     if len(set(names)) < num_classes:
-        again = [name for name, times in Counter(names).items() if times > 1]
-        raise EvenhandError(f"class_names must differ, but some come again: {some(again)}.")
-    # An array of text drops NULs at the end, so that what is read back would not be what was saved.
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        raise EvenhandError(f"class_names must differ, but some occur more than once: {some(repeated)}.")
+    # numpy drops NULs at the end of text, so the names read back would differ.
     if any("\0" in name for name in names):
-        raise EvenhandError(f"class_names must not hold NUL characters, got {some(names)}.")
+        raise EvenhandError(f"class_names must not contain NUL characters, got {some(names)}.")

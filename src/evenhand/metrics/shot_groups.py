@@ -5,19 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# More than the first is many-shot, fewer than the second few-shot, as is usual in the long-tail literature.
 MANY, FEW = 100, 20
+"""More is many-shot, fewer is few-shot, as is usual in the long-tail literature."""
 
 
 @dataclass(frozen=True)
 class ShotGroups:
-    """The classes by how many training images they have."""
+    """The classes grouped by training images."""
 
     many: tuple[int, ...]
     medium: tuple[int, ...]
     few: tuple[int, ...]
     rule: str
-    """How they were told apart, in words."""
+    """How they were grouped, in words."""
 
     def of(self, k: int) -> str:
         """Return the name of the group of class k."""
@@ -25,10 +25,10 @@ class ShotGroups:
 
 
 def find_shot_groups(counts: NDArray[np.int64]) -> ShotGroups:
-    """Sort the classes into many-shot (> 100 training images), medium-shot (20-100) and few-shot (< 20).
+    """Group the classes into many-shot (> 100 training images), medium-shot (20-100) and few-shot (< 20).
 
-    Where that leaves one of the three empty, the classes are cut into thirds by count instead, equal counts staying
-    together; where all counts are equal, every class is medium.
+    If one of the three would be empty, the classes are split into thirds by count instead, and equal counts stay
+    together. If all counts are equal, every class is medium.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Texts of strangers on a page."""
+"""Text from untrusted sources on a page."""
 
 from markupsafe import Markup
 
@@ -6,7 +6,7 @@ from evenhand.core.text import visible
 
 
 def spelled_out(value: object) -> object:
-    r"""Return a text with letters that would turn the direction of others, or be lost, spelled out; for templates.
+    r"""Return text with control and direction characters spelled out; other values as they are. For templates.
 
     Example:
         >>> from evenhand.report._escape import spelled_out

@@ -1,4 +1,4 @@
-"""The pictures that a run was most sure of and wrong about."""
+"""The misclassified test images with the highest confidence."""
 
 import base64
 import io
@@ -11,27 +11,27 @@ from PIL import Image
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.run import Run
 
-# Larger pictures are kept as JPEG, which photographs need a fifth of the bytes for.
 LARGEST_PNG = 40
+"""Pixels; larger pictures are JPEG, a fifth of the bytes for photographs."""
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One picture, and what was said of it."""
+class ConfidentError:
+    """A misclassified image."""
 
     address: str
-    """The picture itself, as a `data:` address."""
+    """The picture as a `data:` URL."""
     small: bool
-    """Whether it has so few pixels that they should be seen."""
+    """Whether it is shown with visible pixels."""
     actual: str
     predicted: str
     confidence: float
     text: str
-    """All that is known of it, in lines."""
+    """Its details, one per line."""
 
 
-def most_confident_errors(run: Run, most: int) -> list[Mistake]:
-    """Return the errors of a run that have a picture, the most confident first; of each group the first alone.
+def most_confident_errors(run: Run, most: int) -> list[ConfidentError]:
+    """Return the errors of a run that have a picture, the most confident first, and one per group.
 
     Raises:
         EvenhandError: there are no pictures, or they are damaged or not of these predictions.
@@ -42,26 +42,25 @@ def most_confident_errors(run: Run, most: int) -> list[Mistake]:
     predicted, confidence = shown.argmax(axis=1), np.exp(shown.max(axis=1))
     wrong = np.flatnonzero(predicted != predictions.targets[rows])
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")]
-    if predictions.groups is not None:  # one picture a group: the frames of one video would fill everything
+    if predictions.groups is not None:  # or the frames of one video would fill the gallery
         _, firsts = np.unique(predictions.groups[rows[chosen]], return_index=True)
         chosen = chosen[np.sort(firsts)]
-    chosen = chosen[:most]
-    return [_mistake(images[place], int(rows[place]), shown[place], predictions) for place in chosen]
+    return [_error(images[place], int(rows[place]), shown[place], predictions) for place in chosen[:most]]
 
 
-def _mistake(image: NDArray[np.uint8], row: int, log_probabilities: NDArray[np.float64], of: Predictions) -> Mistake:
+def _error(
+    image: NDArray[np.uint8], row: int, log_probabilities: NDArray[np.float64], of: Predictions
+) -> ConfidentError:
     order = np.argsort(-log_probabilities, kind="stable")[:3]
     actual = int(of.targets[row])
-    likely = [f"{np.exp(log_probabilities[k]):.1%} {of.class_names[k]}" for k in order]
-    if actual not in order:
-        likely.append(f"{np.exp(log_probabilities[actual]):.1%} {of.class_names[actual]}")
+    listed = [*order, *([] if actual in order else [actual])]
     count = int(of.train_counts[actual])
     lines = [
-        f"is {of.class_names[actual]} ({count:,} training image{'s' * (count != 1)})",
-        *likely,
+        f"actual: {of.class_names[actual]} ({count:,} training image{'s' * (count != 1)})",
+        *(f"{np.exp(log_probabilities[k]):.1%} {of.class_names[k]}" for k in listed),
         str(of.ids[row]),
     ]
-    return Mistake(
+    return ConfidentError(
         address=_address(image),
         small=max(image.shape[:2]) <= LARGEST_PNG,
         actual=of.class_names[actual],

@@ -1,4 +1,4 @@
-"""What keeps a served page at hand beside clients that are slow, many or garbled: limits on all they can take."""
+"""Limits that keep the server responsive to slow, many or invalid clients."""
 
 import asyncio
 import logging
@@ -8,24 +8,24 @@ from collections import deque
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 64
-"""One more, and the one that has been waited for longest gives way."""
+"""With more, the connection that has waited longest is dropped."""
 HEADER_SECONDS = 10.0
 """From the first byte of a request, or from the connection, to its last header."""
 ANSWER_SECONDS = 60.0
-"""From there until the client has taken the answer."""
+"""From there until the client has received the response."""
 MOST_LINES, LINE_SECONDS = 20, 60.0
-"""So many lines of log in so many seconds; how many were left out is said with the next."""
+"""At most this many log lines in this many seconds; the next line reports how many were left out."""
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that is dropped when its client takes too long, or when too many others wait."""
+    """A connection that is dropped when its client is too slow, or when there are too many."""
 
     _waiting: asyncio.TimerHandle | None = None
     _since = 0.0
     _asked = _dropped = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, and drop the one waited for longest if there are too many."""
+        """Accept a connection, and drop the one that has waited longest if there are too many."""
         super().connection_made(transport)
         self._give(HEADER_SECONDS, asked=False)
         known = [each for each in self.connections if isinstance(each, LimitedProtocol) and not each._dropped]
@@ -33,7 +33,7 @@ class LimitedProtocol(H11Protocol):
             min(known, key=lambda each: each._since)._drop()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; once a request is whole, its answer has time of its own."""
+        """Receive bytes; a complete request starts the timeout of its response."""
         idle = self.cycle is None or self.cycle.response_complete
         super().data_received(data)
         answering = self.cycle is not None and not self.cycle.response_complete
@@ -41,7 +41,7 @@ class LimitedProtocol(H11Protocol):
             self._give(ANSWER_SECONDS if answering else HEADER_SECONDS, asked=answering)
 
     def on_response_complete(self) -> None:
-        """Let the client be idle for a while, which the server looks after, if it has taken the whole answer."""
+        """Stop the timeout if the client has received the whole response; uvicorn handles idle connections."""
         if not self.transport.get_write_buffer_size():
             self._forget()
         self._asked = False
@@ -60,7 +60,7 @@ class LimitedProtocol(H11Protocol):
     def _expire(self) -> None:
         answered = self.cycle is not None and self.cycle.response_complete
         if answered and not self.transport.get_write_buffer_size():
-            self._waiting = None  # it took its answer in time, and is idle
+            self._waiting = None  # idle
         else:
             self._drop()
 
@@ -75,7 +75,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class FewLines(logging.Filter):
-    """Lets a few lines of log through in a minute, whatever happens."""
+    """Limits the number of log lines per minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class FewLines(logging.Filter):
         self.left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a line is written."""
+        """Return whether a line is written."""
         now = time.monotonic()
         if len(self.times) == MOST_LINES and now - self.times[0] < LINE_SECONDS:
             self.left_out += 1

@@ -1,4 +1,4 @@
-"""Which runs and comparisons lie under a folder, and how they stand: read from disk again and again, and cheaply."""
+"""List the runs and comparisons under a folder with their state, reading only what has changed."""
 
 import hashlib
 import os
@@ -20,10 +20,10 @@ DEPTH = 5
 """Folders below the root; `evenhand reproduce` needs 3."""
 MOST_FOLDERS = 20_000
 NEWS = (names.CONFIG, names.HISTORY, names.SUMMARY)
-"""The files of a run whose change is a sign of life."""
+"""The files whose change shows that a run is training."""
 FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, "comparison.json", "report.html")
 FRESH = 60.0
-"""A run counts as training for so many seconds after its last sign of life, or for three of its epochs if longer."""
+"""Seconds since the last change in which a run counts as training, or three of its epochs if longer."""
 
 Kind = Literal["run", "comparison"]
 State = Literal["finished", "training", "stopped", "failed"]
@@ -31,31 +31,31 @@ State = Literal["finished", "training", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A run or a comparison as it lies on disk."""
+    """A run or a comparison on disk."""
 
     id: str
-    """Made from kind and name: all that an address can ask for."""
+    """A hash of kind and name: all that a URL can ask for."""
     kind: Kind
     name: str
-    """Where it lies below the root."""
+    """Its path below the root."""
     path: Path
     files: Mapping[str, os.stat_result]
-    """Its regular files; links are left out, since they may lead anywhere."""
+    """Its regular files, without links, which may lead anywhere."""
 
     @property
     def has_report(self) -> bool:
-        """Whether there is a page to read."""
+        """Whether there is a report."""
         return "report.html" in self.files
 
     @property
     def has_history(self) -> bool:
-        """Whether an epoch is done."""
+        """Whether there is a history."""
         return names.HISTORY in self.files
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How one run stands; None is what is not known, or not yet."""
+class RunState:
+    """The state of a run; None: not known, or not yet."""
 
     entry: Entry
     state: State
@@ -76,7 +76,7 @@ class Standing:
     worst_recall: float | None = None
     worst_class: str | None = None
     problems: tuple[str, ...] = ()
-    """A sentence for each file that cannot be read, and why the run failed."""
+    """One sentence per file that cannot be read, and why the run failed."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Compared:
 class Listing:
     """The runs and comparisons under a folder; files that have not changed are not read again.
 
-    Hidden folders are left out, and links are not followed: within the root they would show a run twice, and nothing
-    outside the root is ever read.
+    Hidden folders are left out. Links are not followed: inside the root they would list a run twice, and nothing
+    outside the root is read.
 
     Args:
         root: the folder to search, to a depth of 5.
@@ -120,7 +120,7 @@ class Listing:
 
     root: Path
     note: str = field(default="", init=False)
-    """What a reader of the list should know."""
+    """Shown above the list."""
     _entries: dict[str, Entry] = field(default_factory=dict, init=False)
     _cache: dict[str, tuple[object, Any]] = field(default_factory=dict, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
@@ -130,8 +130,8 @@ class Listing:
             raise EvenhandError(f"There is no folder {self.root}; give the one that holds your runs, such as runs/.")
         self.root = self.root.resolve()
 
-    def look(self) -> list[Entry]:
-        """Search the folder anew."""
+    def refresh(self) -> list[Entry]:
+        """Search the folder again."""
         with self._lock:
             found, self.note = _search(self.root)
             self._entries = {entry.id: entry for entry in found}
@@ -139,16 +139,16 @@ class Listing:
             return found
 
     def find(self, id: str) -> Entry | None:
-        """Return what has this id, as it lies on disk now; nothing else in the folder can be asked for."""
+        """Return the entry of this id as it is on disk now."""
         with self._lock:
-            known = self._entries.get(id) or next((entry for entry in self.look() if entry.id == id), None)
+            known = self._entries.get(id) or next((entry for entry in self.refresh() if entry.id == id), None)
         if known is None or known.path.resolve() != known.path:  # a folder above it has become a link
             return None
         return next((entry for entry in _entries_at(self.root, known.path)[0] if entry.id == id), None)
 
-    def runs(self) -> list[Standing]:
-        """Search, and return how all runs stand, the newest first."""
-        runs = [self.run(entry) for entry in self.look() if entry.kind == "run"]
+    def runs(self) -> list[RunState]:
+        """Search, and return the state of all runs, the newest first."""
+        runs = [self.run(entry) for entry in self.refresh() if entry.kind == "run"]
         return sorted(runs, key=lambda run: -run.changed)
 
     def comparisons(self) -> list[Compared]:
@@ -158,25 +158,24 @@ class Listing:
         compared = [self._compared(entry) for entry in entries if entry.kind == "comparison"]
         return sorted(compared, key=lambda each: -each.changed)
 
-    def run(self, entry: Entry) -> Standing:
-        """Return how a run stands."""
-        # Links are not followed: within the root they would show a file twice, and outside nothing is read.
+    def run(self, entry: Entry) -> RunState:
+        """Return the state of a run."""
         figures, problems = self._read(entry, lambda: run_figures(Run(entry.path, follow_links=False)))
         changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
         state = self._state(entry, changed, figures.get("seconds"))
         if state == "failed":
-            problems = (*problems, failure_reason(_beside(entry, "failure.json")))
+            problems = (*problems, failure_reason(_grid_file(entry, "failure.json")))
         shown = {key: value for key, value in figures.items() if key != "seconds"}
-        return Standing(entry, state, changed, **shown, problems=problems)
+        return RunState(entry, state, changed, **shown, problems=problems)
 
     def _state(self, entry: Entry, changed: float, seconds: float | None) -> State:
-        """Judge by files alone: a lock is sure; else the run goes on if its last news is recent enough."""
+        """Return the state by files alone: locked runs are training; so are others that changed recently."""
         if names.SUMMARY in entry.files:
             return "finished"
         lock = entry.path / LOCK
         if _is_plain(lock) and is_locked(lock):
             return "training"
-        if entry.path != self.root and _is_plain(_beside(entry, "failure.json")):  # beside the root is not ours to read
+        if entry.path != self.root and _is_plain(_grid_file(entry, "failure.json")):  # nothing outside the root is read
             return "failed"
         return "training" if time.time() - changed < max(FRESH, 3 * (seconds or 0.0)) else "stopped"
 
@@ -188,7 +187,7 @@ class Listing:
             return Compared(entry, entry.files["comparison.json"].st_mtime, problems=(str(error),))
 
     def _read(self, entry: Entry, reader: Callable[[], Any]) -> Any:
-        """Read what an entry says, unless it is known as its files are now."""
+        """Return the content of an entry, read again only if its files have changed."""
         stamp = [(name, info.st_mtime_ns, info.st_size, info.st_ino) for name, info in sorted(entry.files.items())]
         with self._lock:
             kept = self._cache.get(entry.id)
@@ -202,7 +201,7 @@ class Listing:
 def _search(root: Path) -> tuple[list[Entry], str]:
     found: list[Entry] = []
     waiting = [(root, 0)]
-    for searched, (folder, depth) in enumerate(waiting):  # which grows as it is gone through
+    for searched, (folder, depth) in enumerate(waiting):  # the list grows while it is iterated
         if searched == MOST_FOLDERS:
             return found, f"Only the first {MOST_FOLDERS:,} folders were searched; serve a smaller one."
         here, folders = _entries_at(root, folder)
@@ -213,7 +212,7 @@ def _search(root: Path) -> tuple[list[Entry], str]:
 
 
 def _entries_at(root: Path, folder: Path) -> tuple[list[Entry], list[Path]]:
-    """Return what a folder is, a run, a comparison, both or none, and the folders in it."""
+    """Return the run and the comparison in a folder, if any, and its subfolders."""
     files: dict[str, os.stat_result] = {}
     folders = []
     try:
@@ -223,7 +222,7 @@ def _entries_at(root: Path, folder: Path) -> tuple[list[Entry], list[Path]]:
                     files[each.name] = each.stat(follow_symlinks=False)
                 elif each.name[0] != "." and each.name not in names.FOLDERS and each.is_dir(follow_symlinks=False):
                     folders.append(folder / each.name)
-    except OSError:  # not ours to read, or removed a moment ago
+    except OSError:  # not readable, or just removed
         return [], []
     below = folder.relative_to(root).as_posix()
     name = folder.name if folder == root else below
@@ -236,13 +235,13 @@ def _id(kind: Kind, below: str) -> str:
     return hashlib.sha256(f"{kind}\0".encode() + os.fsencode(below)).hexdigest()[:16]
 
 
-def _beside(entry: Entry, ending: str) -> Path:
-    """Return what a grid keeps of a run: see `evenhand.experiments.grid.jobs.Job`, whose import would bring torch."""
+def _grid_file(entry: Entry, ending: str) -> Path:
+    """Return a file that a grid keeps about a run; `evenhand.experiments.grid.jobs.Job` would import torch."""
     return entry.path.parent / ".grid" / f"{entry.path.name}.{ending}"
 
 
 def _is_plain(path: Path) -> bool:
-    """Return whether this is a file of its own, not a link and not behind one."""
+    """Return whether this is a regular file, not a link and not behind one."""
     try:
         return stat.S_ISREG(path.lstat().st_mode) and path.resolve() == path
     except OSError:

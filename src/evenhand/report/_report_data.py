@@ -1,4 +1,4 @@
-"""What a page is made from: runs and comparisons, read back from their folders."""
+"""The data of a report: runs and comparisons, read from their folders."""
 
 import os
 from collections import Counter
@@ -84,20 +84,20 @@ class ComparisonFile(_Content):
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """Everything a page shows."""
+class ReportData:
+    """The runs and the comparison that a report shows."""
 
     finished: dict[str, list[Run]]
-    """By name, for a comparison the objective, its seeds."""
+    """By name, the seeds; in a comparison the name is the objective."""
     unfinished: list[Run]
     comparison: ComparisonFile | None
 
     def predictions(self) -> dict[str, list[Predictions]]:
-        """Return the predictions of each name, one for each seed."""
+        """Return the predictions of each name, one per seed."""
         return {name: [run.predictions for run in runs] for name, runs in self.finished.items()}
 
     def summaries(self) -> dict[str, Summary]:
-        """Return the judgement of the first seed of each name."""
+        """Return the summary of the first seed of each name."""
         return {name: runs[0].summary for name, runs in self.finished.items()}
 
     def runs(self) -> list[Run]:
@@ -105,36 +105,36 @@ class Material:
         return [*(run for runs in self.finished.values() for run in runs), *self.unfinished]
 
     def trained(self) -> dict[str, list[Run]]:
-        """Return the finished runs by name, or the unfinished ones where none is finished."""
+        """Return the finished runs by name, or the unfinished ones if none is finished."""
         named = zip(different_names(self.unfinished), self.unfinished, strict=True)
         return self.finished or {name: [run] for name, run in named}
 
     def several_seeds(self) -> bool:
-        """Whether means are over more than one seed."""
+        """Return whether there is more than one seed."""
         return self.comparison is not None and len(self.comparison.seeds) > 1
 
     def comparable(self) -> bool:
-        """Whether there are finished runs, and all know the same classes, so that they can be drawn side by side."""
+        """Return whether there are finished runs, and all have the same classes."""
         return bool(self.finished) and self.same_classes()
 
     def same_classes(self) -> bool:
-        """Whether all finished runs know the same classes."""
+        """Return whether all finished runs have the same classes."""
         return len({each.class_names for seeds in self.predictions().values() for each in seeds}) == 1
 
     def same_images(self) -> bool:
-        """Whether all finished runs were tested on the same images."""
+        """Return whether all finished runs were tested on the same images."""
         tested = [np.sort(each.ids) for seeds in self.predictions().values() for each in seeds]
         return all(np.array_equal(tested[0], ids) for ids in tested[1:])
 
 
-def read_material(folders: Sequence[Path]) -> Material:
+def read_report_data(folders: Sequence[Path]) -> ReportData:
     """Read the folders of runs, or that of one comparison.
 
     Raises:
         EvenhandError: a folder is neither, a file of it is damaged, or a comparison is mixed with others.
     """
     if not folders:
-        raise EvenhandError("There is nothing to report on; give the folders of runs, or that of a comparison.")
+        raise EvenhandError("There is nothing to report on; give folders of runs, or of one comparison.")
     compared = [folder for folder in folders if is_comparison(folder)]
     if compared and len(folders) > 1:
         raise EvenhandError(f"{compared[0]} is a comparison; give it alone, or give runs only.")
@@ -146,7 +146,7 @@ def read_material(folders: Sequence[Path]) -> Material:
         raise EvenhandError(f"{twice[0]} is given twice; give each run once.")
     done = [run for run in runs if run.finished]
     names = different_names(done)
-    return Material(
+    return ReportData(
         {name: [run] for name, run in zip(names, done, strict=True)},
         [run for run in runs if not run.finished],
         None,
@@ -159,7 +159,7 @@ def is_comparison(folder: Path) -> bool:
 
 
 def _read_run(folder: Path) -> Run:
-    """Read what a page cannot do without, so that damage is told before anything is drawn."""
+    """Read the required files, so that damage is reported before anything is drawn."""
     run = Run(folder)
     if not run.begun:
         found = "has no config and no comparison" if folder.is_dir() else "is no folder"
@@ -170,14 +170,14 @@ def _read_run(folder: Path) -> Run:
     return run
 
 
-def _read_comparison(folder: Path) -> Material:
+def _read_comparison(folder: Path) -> ReportData:
     path = folder if folder.name == "comparison.json" else folder / "comparison.json"
     comparison = _read_comparison_file(path)
     finished: dict[str, list[Run]] = {}
     for objective in comparison.objectives:
         folders = {entry.seed: entry.folder for entry in comparison.runs if entry.objective == objective}
         finished[objective] = [_member(path.parent, folders.get(seed), objective, seed) for seed in comparison.seeds]
-    return Material(finished, [], comparison)
+    return ReportData(finished, [], comparison)
 
 
 def _member(root: Path, folder: str | None, objective: str, seed: int) -> Run:
@@ -197,7 +197,7 @@ def _member(root: Path, folder: str | None, objective: str, seed: int) -> Run:
 
 
 def different_names(runs: Sequence[Run]) -> list[str]:
-    """Name each run by as little as tells it from the others."""
+    """Return the shortest names that distinguish the runs."""
     candidates = (
         [str(run.config.objective) for run in runs],
         [f"{run.config.objective}, seed {run.config.seed}" for run in runs],

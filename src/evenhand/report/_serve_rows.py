@@ -1,11 +1,11 @@
-"""The table that `evenhand serve` shows, as texts: server and browser only put them in place."""
+"""The rows of the tables of `evenhand serve`, as texts."""
 
 import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from evenhand.report._listing import Compared, Standing
+from evenhand.report._listing import Compared, RunState
 
 RUN_COLUMNS = (
     "run",
@@ -34,7 +34,7 @@ COMPARISON_COLUMNS = (
 )
 
 
-def run_row(run: Standing) -> dict[str, Any]:
+def run_row(run: RunState) -> dict[str, Any]:
     """Return a run as a row of texts in the order of `RUN_COLUMNS`."""
     finished = run.state == "finished"
     done = run.epochs_done if run.entry.has_history else 0
@@ -74,7 +74,7 @@ def comparison_row(compared: Compared) -> dict[str, Any]:
     return _row(compared, cells) | {"state": "finished"}
 
 
-def _row(shown: Standing | Compared, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _row(shown: RunState | Compared, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     entry = shown.entry
     stamp = repr([(name, info.st_mtime_ns, info.st_size) for name, info in sorted(entry.files.items())])
     return {
@@ -87,11 +87,11 @@ def _row(shown: Standing | Compared, cells: Sequence[dict[str, Any]]) -> dict[st
 
 
 def _cell(text: str | int | None, sort: float | str | None = None, note: str = "") -> dict[str, Any]:
-    """Return a text, what to sort by if it is not the text, and a smaller text; the page only puts them in place."""
+    """Return a text, the value to sort by if it is not the text, and a note in small print."""
     return {"text": "" if text is None else str(text), "sort": text if sort is None else sort, "note": note}
 
 
-def _name(shown: Standing | Compared) -> dict[str, Any]:
+def _name(shown: RunState | Compared) -> dict[str, Any]:
     above, _, name = shown.entry.name.rpartition("/")
     return _cell(name, shown.entry.name, f"in {above}" if above else "")
 
@@ -111,12 +111,12 @@ def _ranking(pairs: Sequence[tuple[str, float]], most: int = 3) -> dict[str, Any
     return _cell(text, pairs[0][1], more) if pairs else _cell(None)
 
 
-def _state_note(run: Standing) -> str:
+def _state_note(run: RunState) -> str:
     if run.state == "training" and run.epochs is not None and (run.epochs_done or 0) >= run.epochs:
-        return "being judged"
+        return "evaluating"
     if run.state != "stopped":
         return ""
-    return f"no news for {_duration(time.time() - run.changed)}"
+    return f"no change for {_duration(time.time() - run.changed)}"
 
 
 def _duration(seconds: float) -> str:
@@ -127,8 +127,8 @@ def _duration(seconds: float) -> str:
 
 
 def when(seconds: float) -> str:
-    """Return a moment, given in seconds since 1970, in the time of this machine."""
+    """Return a time, in seconds since 1970, as local date and time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):  # a date that no calendar has
+    except (OverflowError, ValueError, OSError):  # out of range
         return ""

@@ -1,7 +1,7 @@
-"""Key figures out of the files of runs and comparisons, which may be half written, damaged, or made by strangers.
+"""Values from the files of runs and comparisons, which may be incomplete, damaged or untrusted.
 
-What can be shown is returned as plain text and finite numbers; what is not there is None; a file that cannot be read is
-an `EvenhandError` of one sentence.
+Values are plain text and finite numbers; missing ones are None. A file that cannot be read raises an `EvenhandError` of
+one sentence.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
 from evenhand.core.text import visible
+from evenhand.metrics.registry import METRICS
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import HISTORY
 from evenhand.runs.run import Run, read_leniently
@@ -25,7 +26,7 @@ Figures = dict[str, Any]
 
 
 def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
-    """Return what can be read of a run, and a sentence for each file that cannot."""
+    """Return what can be read of a run, and one sentence per file that cannot."""
     read, problems = read_leniently(run, "config", "history", "splits", "predictions", "summary")
     figures: Figures = {}
     if "config" in read:
@@ -87,9 +88,9 @@ def comparison_figures(path: Path) -> Figures:
 def failure_reason(path: Path) -> str:
     """Return why a run of a grid failed."""
     try:
-        return _text(_json(path).get("reason")) or "It failed, and why was not written down."
+        return _text(_json(path).get("reason")) or "Failed; no reason was recorded."
     except EvenhandError as error:
-        return f"It failed, but why cannot be read: {error}"
+        return f"Failed; the reason cannot be read: {error}"
 
 
 def curves(rows: list[EpochRow]) -> dict[str, list[float | None]]:
@@ -112,29 +113,36 @@ def classes(summary: Summary) -> list[Figures]:
     return sorted(rows, key=lambda row: -row["train_count"])
 
 
-def measures(summary: Summary) -> list[Figures]:
-    """Return the measures by name: their value, its kind and its interval."""
+def metric_rows(summary: Summary) -> list[Figures]:
+    """Return the metrics of a run: title, value, its kind, and as texts the value and its interval or a note."""
 
-    def measure(name: str, value: float | None, kind: str, *, interval: object = None, note: object = None) -> Figures:
-        return {"name": name, "value": value, "kind": kind, "interval": interval, "note": _text(note)}
+    def row(title: str, value: float | None, kind: str, text: str, note: str | None = "") -> Figures:
+        return {"title": title, "value": value, "kind": kind, "text": "" if value is None else text, "note": note}
 
-    def group(name: str) -> Figures:
-        found = summary.groups.get(name)
-        recall, interval = (None, None) if found is None else (found.recall, found.interval)
-        return measure(f"{name}-shot recall", recall, "share", interval=interval)
+    def share(title: str, value: float | None, note: str | None) -> Figures:
+        return row(title, value, "share", f"{value or 0:.1%}", note)
 
+    rows = []
+    for name, metric in METRICS.items():
+        if "serve" in metric.shown:
+            value, interval = summary.metrics[name], _interval(getattr(summary, f"{name}_interval", None))
+            rows.append(row(metric.title, value, metric.kind, metric.format(value) + metric.unit, interval))
+    for name in ("many", "medium", "few"):
+        group = summary.groups.get(name)
+        recall, ends = (None, None) if group is None else (group.recall, group.interval)
+        rows.append(share(f"{name}-shot recall", recall, _interval(ends)))
+    worst, epoch, seconds = summary.worst_class, summary.selected.epoch, summary.seconds_per_epoch
     return [
-        measure("balanced accuracy", summary.balanced_accuracy, "share", interval=summary.balanced_accuracy_interval),
-        measure("accuracy", summary.accuracy, "share", interval=summary.accuracy_interval),
-        *map(group, ("many", "medium", "few")),
-        measure("worst class", summary.worst_class.recall, "share", note=summary.worst_class.name),
-        measure("macro F1", summary.macro_f1, "share"),
-        measure("calibration error", summary.ece, "share"),
-        measure("NLL", summary.nll, "number"),
-        measure("selected epoch", summary.selected.epoch, "count"),
-        measure("seconds an epoch", summary.seconds_per_epoch, "number"),
-        measure("test images", summary.images, "count"),
+        *rows,
+        share("worst class", worst.recall, _text(worst.name)),
+        row("selected epoch", epoch, "count", str(epoch)),
+        row("seconds per epoch", seconds, "number", f"{seconds:.3g}"),
+        row("test images", summary.images, "count", f"{summary.images:,}"),
     ]
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}"
 
 
 def _best_first(rows: list[Figures], key: str) -> tuple[tuple[str, float], ...]:

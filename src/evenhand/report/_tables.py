@@ -6,22 +6,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.experiments.comparison.verdict import METRICS, in_points
+from evenhand.experiments.comparison.verdict import METRICS as COMPARED
+from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import ComparisonFile, Material
+from evenhand.report._report_data import ComparisonFile, ReportData
 from evenhand.report.figures.style import MOST_NAMED
 from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
 from evenhand.runs.schemas import Summary
 
-# So many of the most frequent confusions are listed where a matrix is too large for numbers.
 MOST_PAIRS = 15
+"""Confusions listed where a matrix is too large for numbers."""
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell: what is shown, something small beside it, and what it is sorted by."""
+    """One cell: its text, a small text next to it, and the value to sort by."""
 
     text: str
     small: str = ""
@@ -32,7 +34,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a column; the first of several that belong together opens a group."""
+    """The heading of a column; the first of several in a group opens it."""
 
     name: str
     group: str = ""
@@ -50,44 +52,50 @@ class Table:
     rows: list[list[TableCell]]
 
 
-def objective_table(material: Material) -> Table:
-    """Return a row for each objective of a comparison, or for each run."""
-    if material.comparison is not None:
-        rows = _compared_rows(material.comparison)
+def objective_table(data: ReportData) -> Table:
+    """Return one row per objective of a comparison, or per run; columns without any value are left out."""
+    metrics = [metric for metric in METRICS.values() if "report" in metric.shown]
+    columns = [Column("objective", kind="text"), *(Column(metric.title) for metric in metrics)]
+    columns += [Column(name) for name in ("many", "medium", "few")]
+    columns += [Column("worst class", kind="text"), Column("validation"), Column("s/epoch")]
+    if data.comparison is not None:
+        rows = _compared_rows(data.comparison, metrics)
     else:
-        rows = [_run_row(name, summary) for name, summary in material.summaries().items()]
-    heads = ["objective", "balanced accuracy", "accuracy", "many", "medium", "few", "macro F1", "ECE", "worst class"]
-    heads += ["validation", "s/epoch"]
-    filled = [place for place in range(len(heads)) if any(row[place].text for row in rows)]
-    kinds = {"objective": "text", "worst class": "text"}
-    columns = [Column(heads[place], kind=kinds.get(heads[place], "")) for place in filled]
-    return Table(columns, [[row[place] for place in filled] for row in rows])
+        rows = [_run_row(name, summary, metrics) for name, summary in data.summaries().items()]
+    filled = [place for place in range(len(columns)) if any(row[place].text for row in rows)]
+    return Table([columns[place] for place in filled], [[row[place] for place in filled] for row in rows])
 
 
-def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
+def _compared_rows(comparison: ComparisonFile, metrics: Sequence[Metric]) -> list[list[TableCell]]:
     tuned = not all(row.picked for row in comparison.table)
     rows = []
     for row in comparison.table:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
-        shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
+        cells = {metric.name: _metric(metric, getattr(row, metric.name, None)) for metric in metrics}
         tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
-        validation = _percent(row.val_balanced_accuracy, tried) if tuned else TableCell("")
-        worst = _worst(row.worst_class, row.worst_recall)
-        seconds = TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch)
-        rows.append([TableCell(row.objective), balanced, *map(_percent, shares), worst, validation, seconds])
+        rows.append(
+            [
+                TableCell(row.objective),
+                *(cells | {"balanced_accuracy": balanced}).values(),
+                *map(_percent, (row.many, row.medium, row.few)),
+                _worst(row.worst_class, row.worst_recall),
+                _percent(row.val_balanced_accuracy, tried) if tuned else TableCell(""),
+                TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch),
+            ]
+        )
     return rows
 
 
-def _run_row(name: str, summary: Summary) -> list[TableCell]:
+def _run_row(name: str, summary: Summary, metrics: Sequence[Metric]) -> list[TableCell]:
     groups = [summary.groups.get(group) for group in ("many", "medium", "few")]
     return [
         TableCell(name),
-        _percent(summary.balanced_accuracy, _interval(summary.balanced_accuracy_interval)),
-        _percent(summary.accuracy, _interval(summary.accuracy_interval)),
+        *(
+            _metric(metric, summary.metrics[metric.name], getattr(summary, f"{metric.name}_interval", None))
+            for metric in metrics
+        ),
         *(_percent(None if group is None else group.recall) for group in groups),
-        _percent(summary.macro_f1),
-        _percent(summary.ece),
         _worst(summary.worst_class.name, summary.worst_class.recall),
         TableCell(""),
         TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
@@ -95,14 +103,14 @@ def _run_row(name: str, summary: Summary) -> list[TableCell]:
 
 
 def difference_table(comparison: ComparisonFile) -> Table:
-    """Return what was tested."""
+    """Return the tested differences."""
     with_p = any(each.p is not None for each in comparison.differences)
     columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
     columns += [Column(name) for name in ("points", "interval", *(("p", "share") if with_p else ()))]
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        row = [TableCell(each.objective), TableCell(METRICS.get(each.metric, each.metric), kind="text")]
+        row = [TableCell(each.objective), TableCell(COMPARED.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
         row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
         rows.append([*row, TableCell(each.words or each.outcome, kind="text")])
@@ -110,11 +118,11 @@ def difference_table(comparison: ComparisonFile) -> Table:
 
 
 def class_table(runs: Runs, baseline: str | None) -> Table:
-    """Return a row for each class, the one with most training images first.
+    """Return one row per class, the one with most training images first.
 
     Args:
-        runs: the predictions of each objective, one for each seed, all of the same classes.
-        baseline: the objective to which differences are shown; None: none are.
+        runs: the predictions of each objective, one per seed, all of the same classes.
+        baseline: the objective to show differences from; None: show none.
     """
     first = next(iter(runs.values()))[0]
     groups, support = find_shot_groups(first.train_counts), _support(first)
@@ -126,10 +134,10 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
         ("F1 (%)", list(runs), {name: class_f1(each) for name, each in confusions.items()}),
     ]
-    ranked = first.num_classes > MOST_NAMED  # figures of so many classes number them, the largest first
+    ranked = first.num_classes > MOST_NAMED  # figures label these classes by rank
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
     columns += [Column("shots", kind="text"), Column("training"), Column("test")]
-    columns += _group("recall (%)", list(runs)) + _group(f"difference to {baseline} (points)", others)
+    columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)
     for title, names, _ in shown:
         columns += _group(title, names)
     rows = []
@@ -147,7 +155,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
 
 
 def confusion_table(seeds: Sequence[Predictions]) -> Table:
-    """Return a confusion matrix of few classes: rows actual, in percent of the row; seeds are added up."""
+    """Return a confusion matrix: actual classes as rows, in percent of the row, summed over seeds."""
     first = seeds[0]
     order = np.argsort(-first.train_counts, kind="stable").tolist()
     confusion = joint_confusion(seeds)
@@ -158,7 +166,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
         for j in order:
             count, total = int(confusion[k, j]), int(totals[k])
             share = 100 * count / total if total else 0.0
-            verb = "recognised" if k == j else f"taken for {names[j]}"
+            verb = "correct" if k == j else f"predicted as {names[j]}"
             found = f"{verb}: {count:,} of {total:,} ({share:.1f}%)" if total else "has no test image"
             kind = "none" if not total else "dark" if share > 55 else ""
             text = "" if not count else f"{share:.0f}" if share >= 0.5 else "·"
@@ -168,7 +176,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
 
 
 def pair_table(seeds: Sequence[Predictions]) -> Table:
-    """Return the most frequent confusions, by their share of the actual class."""
+    """Return the most frequent confusions, as a fraction of the actual class."""
     names = seeds[0].class_names
     confusion = joint_confusion(seeds)
     totals = confusion.sum(axis=1)
@@ -185,7 +193,7 @@ def pair_table(seeds: Sequence[Predictions]) -> Table:
         for k, j in zip(*np.unravel_index(largest, shares.shape), strict=True)
         if shares[k, j] > 0
     ]
-    return Table([Column("class"), Column("taken for", kind="text"), Column("%"), Column("images")], rows)
+    return Table([Column("class"), Column("predicted as", kind="text"), Column("%"), Column("images")], rows)
 
 
 def _group(title: str, names: Sequence[str]) -> list[Column]:
@@ -214,6 +222,10 @@ def _percent(share: float | None, small: str = "") -> TableCell:
     if share is None or np.isnan(share):
         return TableCell("")
     return TableCell(f"{100 * share:.1f}", small=small, value=round(100 * float(share), 4))
+
+
+def _metric(metric: Metric, value: float | None, ends: Sequence[float] | None = None) -> TableCell:
+    return TableCell("") if value is None else TableCell(metric.format(value), small=_interval(ends), value=value)
 
 
 def _interval(ends: Sequence[float] | None) -> str:

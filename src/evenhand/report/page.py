@@ -1,4 +1,4 @@
-"""The report: one page of HTML that needs nothing else."""
+"""The report: one self-contained HTML page."""
 
 import base64
 import hashlib
@@ -20,8 +20,8 @@ from evenhand.core.text import some
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
 from evenhand.report._escape import spelled_out
-from evenhand.report._gallery import Mistake, most_confident_errors
-from evenhand.report._report_data import Material, is_comparison, read_material
+from evenhand.report._gallery import ConfidentError, most_confident_errors
+from evenhand.report._report_data import ReportData, is_comparison, read_report_data
 from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_TABULATED
@@ -30,27 +30,26 @@ from evenhand.report.figures.tables import Runs
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Summary
 
-# Pictures of all galleries together; of one objective at most the second.
-MOST_PICTURES, MOST_OF_ONE = 240, 60
-# So many rows of a table are shown whole; longer ones scroll.
+MOST_PICTURES, MOST_PER_OBJECTIVE = 240, 60
 MOST_ROWS = 30
-# Configs, commands and machines of so many runs are shown.
+"""Longer tables scroll."""
 MOST_RUNS = 50
+"""Runs whose commands and configs are listed."""
 
 
 def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *, embedding: bool = True) -> Path:
-    """Write a page about runs, or about one comparison, as a single file that needs no network.
+    """Write a report on runs, or on one comparison, as a single HTML file that needs no network.
 
     Args:
         folders: of runs, or of one comparison.
-        out: the file, or a folder for `report.html`; None: into the folder of the comparison or of the only run.
-        embedding: draw the features by t-SNE, which takes seconds.
+        out: the file, or a folder for `report.html`; None: the folder of the comparison or of the only run.
+        embedding: draw the feature map by t-SNE, which takes seconds.
 
     Returns:
-        Where the page is.
+        The path of the page.
 
     Raises:
-        EvenhandError: a folder is no run and no comparison, or a file that nothing can be said without is damaged.
+        EvenhandError: a folder is neither a run nor a comparison, or a required file is damaged.
 
     Example:
         >>> import tempfile
@@ -65,7 +64,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
     check_target(target)  # before anything is drawn
-    text = render(read_material(paths), embedding=embedding)
+    text = render(read_report_data(paths), embedding=embedding)
     write_text(target, text)
     return target
 
@@ -74,13 +73,15 @@ def _target(folders: Sequence[Path], out: Path | None) -> Path:
     if out is not None:
         return out / "report.html" if os.path.isdir(out) else out
     if len(folders) > 1:
-        raise EvenhandError(f"A page about {len(folders)} runs belongs to none of their folders; say where with --out.")
+        raise EvenhandError(
+            f"A page about {len(folders)} runs belongs to none of their folders; choose a file with --out."
+        )
     only = folders[0] if folders else Path()
     return (only.parent if is_comparison(only) and only.name == "comparison.json" else only) / "report.html"
 
 
-def render(material: Material, *, embedding: bool = True) -> str:
-    """Return the page; the same material gives the same text."""
+def render(data: ReportData, *, embedding: bool = True) -> str:
+    """Return the HTML of the page; the same data gives the same text."""
     templates = files("evenhand.report") / "templates"
     script = (templates / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -92,21 +93,20 @@ def render(material: Material, *, embedding: bool = True) -> str:
         lstrip_blocks=True,
         finalize=spelled_out,
     )
-    runs = material.predictions()
-    content = _results(material, runs) if runs else {}
-    wanted = [figure for figure in PAGE if embedding or figure is not EMBEDDING]
+    runs = data.predictions()
+    figures = [figure for figure in PAGE if embedding or figure is not EMBEDDING]
     return environment.get_template("report.html.j2").render(
-        title=_title(material),
-        about=_about(material),
-        verdict=_verdict(material),
-        remarks=_remarks(material),
-        content=content,
-        figures=draw_figures(wanted, material),
-        uncurved=_why_no_curves(material),
-        unfinished=material.unfinished,
-        repeating=_repeating(material),
-        several_seeds=material.several_seeds(),
-        # Ours, and free of what would end the element.
+        title=_title(data),
+        about=_about(data),
+        verdict=_verdict(data),
+        remarks=_remarks(data),
+        content=_results(data, runs) if runs else {},
+        figures=draw_figures(figures, data),
+        no_curves=_why_no_curves(data),
+        unfinished=data.unfinished,
+        reproduce=_reproduce(data),
+        several_seeds=data.several_seeds(),
+        # Our own files, which hold no end tag.
         style=Markup((templates / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=digest,
@@ -114,20 +114,20 @@ def render(material: Material, *, embedding: bool = True) -> str:
     )
 
 
-def _results(material: Material, runs: Runs) -> dict[str, Any]:
-    """Return what is known of finished runs."""
-    comparison = material.comparison
+def _results(data: ReportData, runs: Runs) -> dict[str, Any]:
+    """Return the results of finished runs."""
+    comparison = data.comparison
     first = next(iter(runs.values()))[0]
     content: dict[str, Any] = {
-        "objectives": objective_table(material),
-        "shot_rule": _shot_rule(material),
+        "results": objective_table(data),
+        "shot_rule": _shot_rule(data),
         "differences": difference_table(comparison) if comparison and comparison.differences else None,
         "method": comparison.method if comparison else "",
-        "same_classes": material.same_classes(),
-        "galleries": _galleries(material.finished),
+        "same_classes": data.same_classes(),
+        "galleries": _galleries(data.finished),
         "seed": comparison.seeds[0] if comparison else None,
     }
-    if not material.same_classes():
+    if not data.same_classes():
         return content
     baseline = comparison.baseline if comparison else None
     tabulated = first.num_classes <= MOST_TABULATED
@@ -141,94 +141,92 @@ def _results(material: Material, runs: Runs) -> dict[str, Any]:
     }
 
 
-def _title(material: Material) -> str:
-    if material.comparison is not None:
-        return f"{', '.join(material.comparison.objectives)} on {material.comparison.source}"
-    runs = material.runs()
+def _title(data: ReportData) -> str:
+    if data.comparison is not None:
+        return f"{', '.join(data.comparison.objectives)} on {data.comparison.source}"
+    runs = data.runs()
     sources = ", ".join(dict.fromkeys(_source(run) for run in runs))
-    names = ", ".join(material.finished or dict.fromkeys(run.config.objective for run in runs))
+    names = ", ".join(data.finished or dict.fromkeys(run.config.objective for run in runs))
     return f"{names} on {sources}"
 
 
-def _about(material: Material) -> str:
-    """Say in a line what was trained."""
-    comparison = material.comparison
-    configs = [run.config for run in material.runs()]
+def _about(data: ReportData) -> str:
+    """Describe the runs in one line."""
+    configs = [run.config for run in data.runs()]
     models = ", ".join(dict.fromkeys(config.model.name for config in configs))
     imbalances = ", ".join(dict.fromkeys(config.data.imbalance for config in configs))
     parts = [models, f"imbalance {imbalances}"]
-    if comparison is not None:
-        number = len(comparison.seeds)
-        parts.append(f"{number} seed{'s' * (number != 1)} of each objective")
-    tested = {len(correct_per_image(seeds).ids) for seeds in material.predictions().values()}
+    if data.comparison is not None:
+        number = len(data.comparison.seeds)
+        parts.append(f"{number} seed{'s' * (number != 1)} per objective")
+    tested = {len(correct_per_image(seeds).ids) for seeds in data.predictions().values()}
     if len(tested) == 1:
         parts.append(f"{tested.pop():,} test images")
     return ", ".join(parts)
 
 
-def _verdict(material: Material) -> list[str]:
-    """Return what to know first, the most important sentence first."""
-    if material.comparison is not None:
-        *sentences, last = material.comparison.verdicts
-        return [last, *(f"Failed: {each}." for each in material.comparison.failures), *sentences]
-    lines = [_sentence(name, summary) for name, summary in material.summaries().items()]
-    lines += [f"Failed: {name} {each}." for name, summary in material.summaries().items() for each in summary.failures]
-    if len(material.summaries()) > 1:
-        alike = "the same" if material.same_images() else "different"
+def _verdict(data: ReportData) -> list[str]:
+    """Return the main results as sentences, the most important one first."""
+    if data.comparison is not None:
+        *sentences, last = data.comparison.verdicts
+        return [last, *(f"Failed: {each}." for each in data.comparison.failures), *sentences]
+    summaries = data.summaries()
+    lines = [_sentence(name, summary) for name, summary in summaries.items()]
+    lines += [f"Failed: {name} {each}." for name, summary in summaries.items() for each in summary.failures]
+    if len(summaries) > 1:
+        images = "the same" if data.same_images() else "different"
         return [
-            f"{len(material.summaries())} runs side by side, tested on {alike} images. Whether they differ is not "
-            "tested here; for that, compare objectives over several seeds with evenhand compare.",
+            f"{len(summaries)} runs, tested on {images} images. Differences between them are not tested here; use "
+            "evenhand compare with several seeds for that.",
             *lines,
         ]
     return lines or ["Not finished."]
 
 
 def _sentence(name: str, summary: Summary) -> str:
-    """Say how good a run is."""
+    """Return the headline result of a run."""
     ends, worst = summary.balanced_accuracy_interval, summary.worst_class
     interval = "" if ends is None else f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
     return (
-        f"{name}: balanced accuracy {summary.balanced_accuracy:.1%}{interval}; the worst class is {worst.name}, "
-        f"of which {worst.recall:.1%} is recognised."
+        f"{name}: balanced accuracy {summary.balanced_accuracy:.1%}{interval}; worst class {worst.name} "
+        f"with a recall of {worst.recall:.1%}."
     )
 
 
-def _remarks(material: Material) -> list[str]:
-    given = [_adjustment(name, run) for name, runs in material.finished.items() for run in runs]
-    if material.comparison is not None:
-        notes = material.comparison.notes
+def _remarks(data: ReportData) -> list[str]:
+    adjustments = [_adjustment_note(name, run) for name, runs in data.finished.items() for run in runs]
+    if data.comparison is not None:
+        notes = data.comparison.notes
     else:
-        notes = [note for summary in material.summaries().values() for note in summary.notes]
-    return list(dict.fromkeys(note for note in [*given, *notes] if note))
+        notes = [note for summary in data.summaries().values() for note in summary.notes]
+    return list(dict.fromkeys(note for note in [*adjustments, *notes] if note))
 
 
-def _adjustment(name: str, run: Run) -> str:
-    """Say so where those who use a model get other answers than this page shows."""
+def _adjustment_note(name: str, run: Run) -> str:
+    """Return a note where the model is used with an adjustment that this page does not show."""
     try:
-        given = run.adjustment
+        adjustment = run.adjustment
     except EvenhandError as error:
         return str(error)
-    if given is None or given.is_in(run.predictions):
+    if adjustment is None or adjustment.is_in(run.predictions):
         return ""
-    reached = (given.model_extra or {}).get("balanced_accuracy")
-    how_good = f"; balanced accuracy {reached:.1%}" if isinstance(reached, float) else ""
+    value = (adjustment.model_extra or {}).get("balanced_accuracy")
+    result = f"; balanced accuracy {value:.1%}" if isinstance(value, float) else ""
     return (
-        f"{name}: predict, export and load adjust what {run.path.name} answers ({given.told()}{how_good}); this page "
-        "shows it unadjusted."
+        f"{name}: predict, export and load adjust the logits of {run.path.name} ({adjustment.describe()}{result}); "
+        "this page shows the unadjusted results."
     )
 
 
-def _shot_rule(material: Material) -> str:
-    if material.comparison is not None:
-        return material.comparison.shot_rule
-    return "; ".join(dict.fromkeys(summary.shot_rule for summary in material.summaries().values()))
+def _shot_rule(data: ReportData) -> str:
+    if data.comparison is not None:
+        return data.comparison.shot_rule
+    return "; ".join(dict.fromkeys(summary.shot_rule for summary in data.summaries().values()))
 
 
-def _why_no_curves(material: Material) -> str:
-    empty = [run.path.name for seeds in material.trained().values() for run in seeds if not run.history]
-    if empty:
-        return f"There is no epoch in the history of {some(empty)}."
-    return "The runs were not validated, so there are no curves to compare."
+def _why_no_curves(data: ReportData) -> str:
+    empty = [run.path.name for seeds in data.trained().values() for run in seeds if not run.history]
+    return f"No epoch is finished in {some(empty)}." if empty else "The runs have no validation set, so no curves."
 
 
 def _source(run: Run) -> str:
@@ -237,14 +235,14 @@ def _source(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The pictures of one objective, or why there are none."""
+    """The misclassified images of one objective, or why there are none."""
 
-    mistakes: list[Mistake]
-    trouble: str = ""
+    errors: list[ConfidentError]
+    problem: str = ""
 
 
 def _galleries(runs: dict[str, list[Run]]) -> dict[str, Gallery]:
-    most = max(1, min(MOST_OF_ONE, MOST_PICTURES // len(runs)))
+    most = max(1, min(MOST_PER_OBJECTIVE, MOST_PICTURES // len(runs)))
     return {name: _gallery(seeds[0], most) for name, seeds in runs.items()}
 
 
@@ -255,24 +253,24 @@ def _gallery(run: Run, most: int) -> Gallery:
         return Gallery([], str(error))
 
 
-def _repeating(material: Material) -> dict[str, Any]:
-    """Return how to make these runs again: commands, configs and machines, equal ones once."""
-    runs = material.runs()
-    machines: dict[str, list[str]] = {}
+def _reproduce(data: ReportData) -> dict[str, Any]:
+    """Return the commands, configs and environments of the runs; equal ones once."""
+    runs = data.runs()
+    environments: dict[str, list[str]] = {}
     for run in runs:
         try:
-            told = run.environment.model_dump(exclude_unset=True, exclude={"started", "seed"})
+            fields = run.environment.model_dump(exclude_unset=True, exclude={"started", "seed"})
         except EvenhandError:
-            told = {}  # it only says on what machine a run was made
-        lines = [f"{key}: {_flat(value)}" for key, value in told.items()]
-        machines.setdefault("\n".join(lines), []).append(run.path.name)
+            fields = {}  # a report does not need it
+        lines = [f"{key}: {_flat(value)}" for key, value in fields.items()]
+        environments.setdefault("\n".join(lines), []).append(run.path.name)
     # The runs of a comparison differ in objective and seed only.
-    shown = runs[:1] if material.comparison is not None else runs[:MOST_RUNS]
+    shown = runs[:1] if data.comparison is not None else runs[:MOST_RUNS]
     return {
         "commands": list(dict.fromkeys(run.command for run in runs))[:MOST_RUNS],
         "configs": [(run.path.name, run.config_text) for run in shown],
         "left_out": len(runs) - len(shown),
-        "machines": [(some(names), text or "Not written down.") for text, names in machines.items()],
+        "environments": [(some(names), text or "Not recorded.") for text, names in environments.items()],
     }
 
 

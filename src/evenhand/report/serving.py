@@ -1,8 +1,8 @@
-"""`evenhand serve`: a local page of all runs and comparisons in a folder. It reads, and never writes.
+"""`evenhand serve`: a local, read-only page of all runs and comparisons in a folder.
 
-Routes, GET and HEAD alone: `/` the page, `/runs.json` the same list as JSON, `/runs/ID.json` the curves and classes of
-one run, `/reports/ID` the report of a run or comparison, `/static/NAME` the page's own script and styles. An ID is
-looked up among what the listing found and is never a part of a path, so nothing else on the disk can be asked for.
+Routes, GET and HEAD only: `/` the page, `/runs.json` the same list as JSON, `/runs/ID.json` curves, metrics and classes
+of one run, `/reports/ID` the report of a run or comparison, `/static/NAME` script and styles. An ID is looked up in the
+listing and never used in a path, so no other file can be requested.
 """
 
 import errno
@@ -35,7 +35,7 @@ from evenhand.report._escape import spelled_out
 from evenhand.report._limits import FewLines, LimitedProtocol
 from evenhand.report._listing import Listing
 from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
-from evenhand.report._serve_summary import classes, curves, measures
+from evenhand.report._serve_summary import classes, curves, metric_rows
 from evenhand.runs.run import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50
@@ -50,8 +50,8 @@ OWN_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# A report brings its script and pictures along. The sandbox gives it an origin of its own, from which it cannot read
-# the rest of this server; its own policy, in the page, holds beside this one.
+# A report has inline script and images. The sandbox gives it its own origin, from which it cannot read the rest of this
+# server; its own policy, in the page, applies too.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'; "
@@ -71,8 +71,8 @@ def make_app(root: Path, *, host: str = "127.0.0.1", poll_seconds: float = 3.0) 
 
     Args:
         root: the folder; nothing outside it is read.
-        host: what the server listens on, which a browser may name besides localhost.
-        poll_seconds: how often the page asks for news.
+        host: the address of the server, accepted as host name besides localhost.
+        poll_seconds: how often the page polls.
 
     Raises:
         EvenhandError: there is no such folder.
@@ -102,7 +102,7 @@ def serve(root: Path, *, host: str = "127.0.0.1", port: int | None = None, ready
         root: the folder of runs.
         host: the address to listen on; anything but 127.0.0.1 opens the page to others.
         port: None: 8765, or the next one that is free.
-        ready: told the page's address once it can be opened.
+        ready: called with the URL of the page once it can be opened.
 
     Raises:
         EvenhandError: there is no such folder, or nothing can listen there.
@@ -115,7 +115,7 @@ def serve(root: Path, *, host: str = "127.0.0.1", port: int | None = None, ready
 
 
 def make_server(app: Starlette) -> uvicorn.Server:
-    """Make the server of an app, with limits on what clients can ask of it."""
+    """Make the server of an app, with limits per client."""
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,
@@ -138,7 +138,7 @@ def listen(host: str, port: int | None = None) -> socket.socket:
     """Listen on this port, or on the first free one from 8765 on.
 
     Raises:
-        EvenhandError: the port is taken, or the address is not of this machine.
+        EvenhandError: the port is taken, or the address is not one of this machine.
 
     Example:
         >>> from evenhand.report.serving import listen
@@ -151,7 +151,7 @@ def listen(host: str, port: int | None = None) -> socket.socket:
     for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if os.name == "posix":  # elsewhere this would share the port with another server
+            if os.name == "posix":  # on Windows this would share the port with another server
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, number))
             listening.listen()
@@ -166,7 +166,7 @@ def listen(host: str, port: int | None = None) -> socket.socket:
 
 
 class _Guard:
-    """Refuses names that a foreign site could point at this machine, and adds the headers of every answer."""
+    """Refuses unknown host names (DNS rebinding), and adds headers to every response."""
 
     def __init__(self, app: ASGIApp, host: str) -> None:
         self.app = app
@@ -191,7 +191,7 @@ class _Guard:
         if len(given) == 1 and self._is_known(given[0]):
             await self.app(scope, receive, with_headers)
         else:
-            refused = PlainTextResponse("This name is not served here; open the address that was printed.", 400)
+            refused = PlainTextResponse("Unknown host name; open the address that was printed.", 400)
             await refused(scope, receive, with_headers)
 
     def _is_known(self, given: str) -> bool:
@@ -211,7 +211,7 @@ def _is_address(name: str) -> bool:
 
 
 class _Pages:
-    """What is answered. Starlette calls these in threads, so that a slow disk stops no other request."""
+    """The endpoints. Starlette runs them in threads, so a slow disk blocks no other request."""
 
     def __init__(self, listing: Listing, poll_seconds: float) -> None:
         self.listing, self.poll_seconds = listing, poll_seconds
@@ -250,14 +250,14 @@ class _Pages:
             "name": entry.name,
             "curves": {},
             "classes": [],
-            "measures": [],
+            "metrics": [],
         }
-        # What is missing stays empty, and what is damaged is told among the problems.
+        # Damaged files are listed in the problems.
         read, _ = read_leniently(Run(entry.path, follow_links=False), "history", "summary")
         if "history" in read:
             content["curves"] = curves(read["history"])
         if "summary" in read:
-            content |= {"classes": classes(read["summary"]), "measures": measures(read["summary"])}
+            content |= {"classes": classes(read["summary"]), "metrics": metric_rows(read["summary"])}
         return _json(request, content)
 
     def report(self, request: Request) -> Response:
@@ -270,7 +270,7 @@ class _Pages:
             file = (entry.path / "report.html").open("rb")
         except OSError as error:
             raise HTTPException(404) from error
-        # Part by part: a client that takes nothing must not make the server hold everything.
+        # Streamed, so that a slow client does not keep the report in memory.
         headers = {"Content-Security-Policy": REPORT_POLICY, "Content-Length": str(os.fstat(file.fileno()).st_size)}
         return StreamingResponse(_parts(file), media_type="text/html", headers=headers)
 
@@ -296,7 +296,7 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _json(request: Request, content: dict[str, Any]) -> Response:
-    """Answer with JSON, or with nothing if the browser has it already."""
+    """Respond with JSON, or with 304 if the browser has it already."""
     body = json_line(content).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == tag:

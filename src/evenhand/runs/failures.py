@@ -1,23 +1,23 @@
-"""When training failed: what is told first, and from which nothing is concluded."""
+"""Detect failed training, which is reported first and from which nothing is concluded."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from evenhand.metrics import classification as judge
+from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.statistics.intervals import mean_recall_interval
 
 FEWEST_EPOCHS = 3
-"""Of one or two epochs, one is the worst without meaning anything."""
+"""With fewer, the last epoch is often the worst by chance."""
 
 
 def learned_nothing(predictions: Predictions) -> str | None:
-    """Say that a network is not better than always answering the same class; None if it is.
+    """Return why a network is not better than always predicting one class; None if it is better.
 
-    Always answering one class gives a balanced accuracy of 1 / K, K being the classes that occur. A network is better
-    where the interval over test images, at 80%, lies above that.
+    Always predicting one class gives a balanced accuracy of 1 / K, K being the classes that occur. A network is better
+    if its 80% interval over test images is above that.
 
     Example:
         >>> import numpy as np
@@ -26,27 +26,26 @@ def learned_nothing(predictions: Predictions) -> str | None:
         >>> targets, ids, counts = np.repeat([0, 1], 20), np.arange(40).astype(str), np.array([90, 10])
         >>> always = np.tile(np.array([[1, 0]], np.float32), (40, 1))
         >>> learned_nothing(Predictions(always, targets, ids, ("cat", "dog"), counts))
-        'learned nothing: its balanced accuracy of 50.0% is not clearly above the 50.0% of always answering one class'
+        'learned nothing: its balanced accuracy of 50.0% is not clearly above the 50.0% of always predicting one class'
         >>> right = np.eye(2, dtype=np.float32)[targets]
         >>> learned_nothing(Predictions(right, targets, ids, ("cat", "dog"), counts)) is None
         True
     """
-    right, classes = predictions.correct(), len(np.unique(predictions.targets))
+    classes = len(np.unique(predictions.targets))
     if classes < 2:
         return None
-    ends = mean_recall_interval(right, predictions.targets, groups=predictions.groups, confidence=0.8)
-    confusion = judge.confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
-    reached = judge.balanced_accuracy(confusion)
-    if (reached if ends is None else ends[0]) > 1 / classes:
+    ends = mean_recall_interval(predictions.correct(), predictions.targets, groups=predictions.groups, confidence=0.8)
+    value = balanced_accuracy(predictions.confusion)
+    if (value if ends is None else ends[0]) > 1 / classes:
         return None
     return (
-        f"learned nothing: its balanced accuracy of {reached:.1%} is not clearly above the {1 / classes:.1%} of "
-        "always answering one class"
+        f"learned nothing: its balanced accuracy of {value:.1%} is not clearly above the {1 / classes:.1%} of "
+        "always predicting one class"
     )
 
 
 def below_majority(predictions: Predictions) -> str | None:
-    """Say that plain accuracy is below that of always answering the largest training class; None if it is not.
+    """Return that accuracy is below that of always predicting the largest training class; None if it is not.
 
     Example:
         >>> import numpy as np
@@ -55,18 +54,18 @@ def below_majority(predictions: Predictions) -> str | None:
         >>> targets, ids, counts = np.array([0, 0, 0, 1]), np.arange(4).astype(str), np.array([90, 10])
         >>> logits = np.eye(2, dtype=np.float32)[[0, 1, 1, 1]]
         >>> below_majority(Predictions(logits, targets, ids, ("cat", "dog"), counts))
-        "its accuracy of 50.0% is below the 75.0% of always answering 'cat', the largest class"
+        "its accuracy of 50.0% is below the 75.0% of always predicting 'cat', the largest class"
     """
     largest = int(predictions.train_counts.argmax())
     share, accuracy = float(np.mean(predictions.targets == largest)), float(predictions.correct().mean())
     if accuracy >= share:
         return None
     name = predictions.class_names[largest]
-    return f"its accuracy of {accuracy:.1%} is below the {share:.1%} of always answering {name!r}, the largest class"
+    return f"its accuracy of {accuracy:.1%} is below the {share:.1%} of always predicting {name!r}, the largest class"
 
 
 def no_few_shot(predictions: Predictions) -> str | None:
-    """Say that no image of the few-shot classes is recognised; None if one is, or none is tested."""
+    """Return that no image of the few-shot classes is recognised; None if one is, or none is tested."""
     few = find_shot_groups(predictions.train_counts).few
     tested = np.isin(predictions.targets, few)
     if not tested.any() or predictions.correct()[tested].any():
@@ -76,12 +75,12 @@ def no_few_shot(predictions: Predictions) -> str | None:
 
 
 def ended_at_worst(history: Sequence[Mapping[str, float]], selected: int) -> str | None:
-    """Say that the epoch that was kept is the worst of all; None if it is not, or if nothing says so.
+    """Return that the selected epoch is the worst of all; None if it is not, or cannot be decided.
 
     Args:
-        history: a row an epoch, with balanced accuracy or accuracy on validation or test images where it was measured,
-            or else the loss of training.
-        selected: the epoch that was kept, from 1.
+        history: one row per epoch, with validation balanced accuracy or test accuracy if measured, else the training
+            loss.
+        selected: the selected epoch, from 1.
 
     Example:
         >>> from evenhand.runs.failures import ended_at_worst
@@ -101,19 +100,19 @@ def ended_at_worst(history: Sequence[Mapping[str, float]], selected: int) -> str
         known = [value for value in values if value is not None and np.isfinite(value)]
         if len(known) < len(values):
             continue
-        kept, best = known[selected - 1], max(known, key=lambda value: sign * value)
-        if best == kept or any(sign * value < sign * kept for value in known):
+        last, best = known[selected - 1], max(known, key=lambda value: sign * value)
+        if best == last or any(sign * value < sign * last for value in known):
             return None
-        shown = "{:.1%}" if sign > 0 else "{:.3g}"
+        form = ".1%" if sign > 0 else ".3g"
         return (
-            f"ended at its worst epoch: {words} was {shown.format(best)} at epoch {known.index(best) + 1} and is "
-            f"{shown.format(kept)} at epoch {selected}, its last"
+            f"ended at its worst epoch: {words} was {best:{form}} at epoch {known.index(best) + 1} and is "
+            f"{last:{form}} at epoch {selected}, its last"
         )
     return None
 
 
 def failures(predictions: Predictions) -> list[str]:
-    """Return everything that failed in a judged network, the worst first.
+    """Return all failures of an evaluated network, the worst first.
 
     Example:
         >>> import numpy as np

@@ -1,9 +1,10 @@
-"""What stands in the files of a run, as types that check what they are given."""
+"""The schemas of a run's files."""
 
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import clipped, some
-from evenhand.metrics import classification as judge
+from evenhand.metrics.classification import class_recall, mean_recall
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
 
 EpochRow = dict[str, float]
@@ -26,19 +28,19 @@ _Interval = tuple[float, float]
 
 
 class _Content(BaseModel):
-    # Strict: a text that looks like a number is none. What later versions add is kept.
+    # Strict: text is never parsed as a number. Keys that later versions add are kept.
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Environment(_Content):
-    """On what a run was made; nothing here is needed to use it."""
+    """The machine and the versions that a run was made with; nothing here is needed to use the run."""
 
     started: str | None = None
     python: str | None = None
     versions: dict[str, str] = {}
     commit: str | None = None
     code: str | None = None
-    """A fingerprint of the package's own code."""
+    """A hash of the package's own code."""
     system: str | None = None
     processor: str | None = None
     cpus: _Count | None = None
@@ -48,18 +50,18 @@ class Environment(_Content):
     precision: str | None = None
     seed: _Count | None = None
     weights: dict[str, str] | None = None
-    """`sha256` and `source` of the weights it began with; None: fresh ones."""
+    """`sha256` and `source` of the initial weights; None: random ones."""
 
 
-def precision_name(of_fabric: object) -> str:
-    """Return a precision in the words of a config, from those of Fabric.
+def precision_name(fabric_precision: object) -> str:
+    """Return the name that a config uses for one of Fabric's precisions.
 
     Example:
         >>> from evenhand.runs.schemas import precision_name
         >>> precision_name("bf16-mixed")
         'bfloat16'
     """
-    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(of_fabric)[:2], "unknown")
+    return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(fabric_precision)[:2], "unknown")
 
 
 class SplitIds(_Content):
@@ -71,32 +73,31 @@ class SplitIds(_Content):
     test: tuple[str, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _apart(self) -> "SplitIds":
+    def _disjoint(self) -> "SplitIds":
         named = {"train": set(self.train), "val": set(self.val), "test": set(self.test)}
         for name, ids in named.items():
             if len(ids) < len(getattr(self, name)):
-                raise ValueError(f"an image comes twice in {name}")
+                raise ValueError(f"an image is listed twice in {name}")
         for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
             both = sorted(named[one] & named[other])
             if both:
-                raise ValueError(f"{len(both):,} images stand in both {one} and {other}, such as {both[0]!r}")
+                raise ValueError(f"{len(both):,} images are in both {one} and {other}, such as {both[0]!r}")
         return self
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all ids in their order: equal for runs on the same images."""
-        named = json.dumps([self.train, self.val, self.test])
-        return hashlib.sha256(named.encode()).hexdigest()
+        """A hash of all ids in order: equal for runs on the same images."""
+        return hashlib.sha256(json.dumps([self.train, self.val, self.test]).encode()).hexdigest()
 
 
 class Selected(_Content):
-    """Which epoch's weights were taken."""
+    """The epoch whose weights were selected."""
 
     rule: str
     epoch: int = Field(ge=1)
     val_balanced_accuracy: _Share | None = None
     epoch_by_accuracy: int | None = None
-    """The one that plain accuracy would have picked."""
+    """The epoch that plain accuracy would select."""
 
 
 class WorstClass(_Content):
@@ -115,8 +116,8 @@ class GroupRecall(_Content):
     tested: _Count
 
 
-class ClassFigures(_Content):
-    """How a class fared; None where it has no test image."""
+class ClassResult(_Content):
+    """The results of one class; None where it has no test image."""
 
     name: str
     group: str
@@ -129,41 +130,43 @@ class ClassFigures(_Content):
 
 
 class Adjustment(_Content):
-    """What is done to the logits of a trained network, from the logits as it gives them."""
+    """A post-hoc adjustment of the logits of a trained network."""
 
     kind: Literal["post-hoc", "prior", "tau-normalised"]
-    """tau times the log of the class shares is taken off; the shares are changed to others; or the weights of the last
-    layer are evened out."""
+    """Subtract tau times the log prior; change to another prior; or normalise the weights of the last layer."""
     chosen: str
-    """Who chose it: `given`, or `validation`."""
+    """How tau was chosen: `given` or `validation`."""
     tau: float | None = Field(None, ge=-1000, le=1000)
     prior: str | None = None
-    """The shares it was changed to: `train`, `balanced` or a file."""
+    """The new prior: `train`, `balanced` or a file."""
     added_to_logits: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] | None = None
-    """One for each class."""
+    """One value per class."""
 
-    def told(self) -> str:
-        """Say it in a few words.
+    def describe(self) -> str:
+        """Return a short description.
 
         Example:
             >>> from evenhand.runs.schemas import Adjustment
-            >>> Adjustment(kind="post-hoc", chosen="validation", tau=1.2).told()
-            'post-hoc, tau 1.2, the best on validation'
+            >>> Adjustment(kind="post-hoc", chosen="validation", tau=1.2).describe()
+            'post-hoc, tau 1.2, chosen on validation'
         """
         if self.kind == "prior":
-            return f"prior, to the class shares {self.prior}"
-        chosen = ", the best on validation" if self.chosen == "validation" else ""
+            return f"prior, changed to {self.prior}"
+        chosen = ", chosen on validation" if self.chosen == "validation" else ""
         bias = ", without the bias" if self.kind == "tau-normalised" else ""
         return f"{self.kind}, tau {self.tau or 0:g}{chosen}{bias}"
 
     def is_in(self, predictions: Predictions) -> bool:
-        """Whether predictions have it already, as those of an objective that adjusts after training do."""
+        """Return whether predictions already include it, as those of an objective with a post-hoc part do."""
         own, added = predictions.adjustment, self.added_to_logits
         return own is not None and added is not None and len(own) == len(added) and np.allclose(own, added)
 
 
 class Summary(_Content):
-    """The judgement of a run on its test set, see :func:`evenhand.runs.summary.summarise`; shares are 0 to 1."""
+    """The results of a run on its test set, see :func:`evenhand.runs.summary.summarise`.
+
+    Every metric of :data:`evenhand.metrics.registry.METRICS` is a key of the file, and is read from :attr:`metrics`.
+    """
 
     source: str
     imbalance: str
@@ -182,42 +185,64 @@ class Summary(_Content):
     balanced_accuracy: _Share
     balanced_accuracy_interval: _Interval | None
     test_groups: _Count | None = None
-    macro_f1: _Share
-    geometric_mean: _Share
     worst_class: WorstClass
     groups: dict[str, GroupRecall | None]
     shot_rule: str
-    nll: _Positive
-    ece: _Share
-    mean_confidence: _Share
     failures: tuple[str, ...] = ()
     intervals: str
-    per_class: tuple[ClassFigures, ...] = Field(min_length=2)
+    per_class: tuple[ClassResult, ...] = Field(min_length=2)
     confusion_matrix: tuple[tuple[_Count, ...], ...]
 
+    @model_validator(mode="after")
+    def _check_metrics(self) -> "Summary":
+        _ = self.metrics
+        return self
+
+    @cached_property
+    def metrics(self) -> dict[str, float | None]:
+        """Every metric by name; one that an earlier version did not store is computed if it can be, else None."""
+        stored = self.model_dump(include=set(METRICS))
+        return {
+            name: metric.check(stored[name]) if name in stored else self._compute(metric)
+            for name, metric in METRICS.items()
+        }
+
+    def _compute(self, metric: Metric) -> float | None:
+        size = len(self.confusion_matrix)
+        square = all(len(row) == size for row in self.confusion_matrix)
+        if metric.from_confusion is None or not square or not any(map(any, self.confusion_matrix)):
+            return None
+        return metric.from_confusion(np.array(self.confusion_matrix, np.int64))
+
     def check(self, predictions: Predictions) -> None:
-        """Refuse a summary that is not of these predictions, naming the first figure that disagrees."""
+        """Refuse a summary that is not of these predictions, naming the first value that disagrees."""
         if [row.name for row in self.per_class] != list(predictions.class_names):
-            raise EvenhandError("its classes are not those of the predictions beside it.")
-        confusion = judge.confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
+            raise EvenhandError("its classes are not those of the predictions.")
+        confusion = predictions.confusion
         if [list(row) for row in self.confusion_matrix] != confusion.tolist():
-            raise EvenhandError("its confusion matrix is not that of the predictions beside it.")
-        recall, groups = judge.class_recall(confusion), find_shot_groups(predictions.train_counts)
-        means = {name: judge.mean_recall(confusion, getattr(groups, name)) for name in ("many", "medium", "few")}
-        told: dict[str, tuple[float | None, float | None]] = {
-            "accuracy": (self.accuracy, judge.accuracy(confusion)),
-            "balanced_accuracy": (self.balanced_accuracy, judge.balanced_accuracy(confusion)),
-            "macro_f1": (self.macro_f1, judge.macro_f1(confusion)),
+            raise EvenhandError("its confusion matrix is not that of the predictions.")
+        recall, groups = class_recall(confusion), find_shot_groups(predictions.train_counts)
+        pairs: dict[str, tuple[float | None, float | None]] = {
+            # Only what is exact: log probabilities differ between machines in their last digits.
+            **{
+                name: (self.metrics[name], metric.from_confusion(confusion))
+                for name, metric in METRICS.items()
+                if metric.from_confusion is not None
+            },
             "images": (self.images, len(predictions)),
             "worst_class": (self.worst_class.recall, float(np.nanmin(recall))),
-            **{f"{name}-shot recall": (_recall(self.groups.get(name)), mean) for name, mean in means.items()},
-            **{f"recall of {row.name!r}": (row.recall, _or_none(recall[k])) for k, row in enumerate(self.per_class)},
         }
-        for name, (here, there) in told.items():
-            if (here is None) != (there is None) or (
-                here is not None and there is not None and abs(here - there) > 1e-9
+        for name in ("many", "medium", "few"):
+            stored = self.groups.get(name)
+            own = None if stored is None else stored.recall
+            pairs[f"{name}-shot recall"] = (own, mean_recall(confusion, getattr(groups, name)))
+        for row, value in zip(self.per_class, recall.tolist(), strict=True):
+            pairs[f"recall of {row.name!r}"] = (row.recall, None if np.isnan(value) else value)
+        for name, (own, expected) in pairs.items():
+            if (own is None) != (expected is None) or (
+                own is not None and expected is not None and abs(own - expected) > 1e-9
             ):
-                raise EvenhandError(f"its {name} is {here}, but the predictions beside it give {there}.")
+                raise EvenhandError(f"its {name} is {own}, but the predictions give {expected}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +258,7 @@ class Features:
         """Refuse features that are not of these predictions."""
         rows = _rows_of(self.ids, predictions)
         if rows is None or not np.array_equal(predictions.targets[rows], self.targets):
-            raise EvenhandError("it does not belong to the predictions beside it.")
+            raise EvenhandError("it does not belong to the predictions.")
 
     def __post_init__(self) -> None:
         plain = self.features.ndim == 2 and self.features.dtype == np.float16
@@ -243,7 +268,7 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class Thumbnails:
-    """Small pictures of some test images."""
+    """Thumbnails of some test images."""
 
     images: NDArray[np.uint8]
     """(n, S, S, C), C of 1 or 3."""
@@ -252,10 +277,10 @@ class Thumbnails:
     ids: NDArray[np.str_]
 
     def check(self, predictions: Predictions) -> None:
-        """Refuse pictures that are not of these predictions."""
+        """Refuse thumbnails that are not of these predictions."""
         inside = not len(self.index) or 0 <= self.index.min() <= self.index.max() < len(predictions)
         if not inside or not np.array_equal(predictions.ids[self.index], self.ids):
-            raise EvenhandError("it does not belong to the predictions beside it.")
+            raise EvenhandError("it does not belong to the predictions.")
 
     def __post_init__(self) -> None:
         plain = self.images.ndim == 4 and self.images.dtype == np.uint8 and self.images.shape[3] in (1, 3)
@@ -264,36 +289,28 @@ class Thumbnails:
 
 
 def check_history(rows: Sequence[EpochRow]) -> None:
-    """Refuse rows that no training writes: epochs run from 1, shares lie between 0 and 1, seconds are positive."""
+    """Refuse invalid rows: epochs count from 1, accuracies are 0 to 1, seconds 0 or more."""
     if not rows:
-        raise EvenhandError("it holds no epoch.")
+        raise EvenhandError("it has no epochs.")
     for place, row in enumerate(rows, start=1):
         if row.get("epoch") != place:
-            raise EvenhandError(f"row {place} is of epoch {row.get('epoch')}.")
+            raise EvenhandError(f"row {place} has epoch {row.get('epoch')}.")
         for name, value in row.items():
-            share = name.endswith("accuracy")
-            # A mean over no images is NaN: complement entropy where nothing was wrong.
-            if (share and not 0 <= value <= 1) or (name == "seconds" and not 0 <= value < np.inf):
+            # Other columns may be NaN: complement entropy of wrong images where there are none.
+            if (name.endswith("accuracy") and not 0 <= value <= 1) or (name == "seconds" and not 0 <= value < np.inf):
                 raise EvenhandError(f"{name} of epoch {place} is {value}.")
 
 
 def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
-    """Refuse predictions of other images than those of a split."""
+    """Refuse predictions that are not of the images of a split, in order."""
     if len(predictions) != len(ids) or predictions.ids.tolist() != list(ids):
-        own = set(ids)
-        strange = [name for name in predictions.ids.tolist() if name not in own]
-        told = f", such as {some(strange, 1)}" if strange else ""
+        known = set(ids)
+        others = [name for name in predictions.ids.tolist() if name not in known]
+        example = f", such as {some(others, 1)}" if others else ""
         raise EvenhandError(
-            f"its {len(predictions):,} images are not the {len(ids):,} {split} images of the run in their order{told}."
+            f"its {len(predictions):,} images are not the {len(ids):,} {split} images of the run in the same order"
+            f"{example}."
         )
-
-
-def _recall(group: GroupRecall | None) -> float | None:
-    return None if group is None else group.recall
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _are_columns(size: int, numbers: NDArray[Any], ids: NDArray[Any]) -> bool:

@@ -1,25 +1,32 @@
-"""Everything that is said about one model's predictions, as one dictionary for the summary of a run."""
+"""Compute the summary of a run from its predictions."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand.core.text import some
-from evenhand.metrics import classification as judge
+from evenhand.metrics.classification import (
+    absent_classes,
+    class_f1,
+    class_precision,
+    class_recall,
+    mean_recall,
+    worst_class,
+)
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.registry import METRICS
 from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
 from evenhand.runs.failures import failures
-from evenhand.statistics.intervals import mean_recall_interval, wilson_interval
+from evenhand.statistics.intervals import class_recall_intervals, mean_recall_interval, wilson_interval
 
 
 def summarise(predictions: Predictions) -> dict[str, Any]:
-    """Judge predictions.
+    """Return every metric of predictions, with intervals and per-class results.
 
-    Shares are 0 to 1. Every interval is a list of its lower and upper end at 95%: Wilson's for shares of images, that
-    of :func:`evenhand.statistics.intervals.mean_recall_interval` for means over classes and wherever images belong to
-    groups.
+    Shares are 0 to 1. Every interval is a list of its lower and upper end at 95%: Wilson's for proportions of images,
+    that of :func:`evenhand.statistics.intervals.mean_recall_interval` for means over classes and wherever images belong
+    to groups.
 
     Args:
         predictions: of a model on a test set.
@@ -28,21 +35,21 @@ def summarise(predictions: Predictions) -> dict[str, Any]:
         Plain numbers, text, lists and dictionaries, without NaN or infinity:
 
         - `images`, `classes`: N and K; `absent_classes`: names of those without a test image, left out of every mean;
-        - `accuracy`, `accuracy_interval`; `balanced_accuracy`, `balanced_accuracy_interval`, each interval None where
-          all images are one group; `test_groups`: how many groups there are, None without any;
-        - `macro_f1`, `geometric_mean`; `worst_class`: its `name` and `recall`;
+        - every metric of :data:`evenhand.metrics.registry.METRICS` by name; `accuracy_interval` and
+          `balanced_accuracy_interval`, None where all images are one group;
+        - `test_groups`: the number of groups, None without any;
+        - `worst_class`: its `name` and `recall`;
         - `groups`: `many`, `medium` and `few`, each None where no class of it occurs, or `recall` (the mean), its
-          `interval`, `classes` (all in the group) and `tested` (those that occur); `shot_rule`: how they were told
-          apart;
-        - `nll` in nats, `ece` (15 equal bins), `mean_confidence`;
-        - `failures`: what has to be told first, see :mod:`evenhand.runs.failures`;
-        - `intervals`: how intervals were made, in words, and which classes have none;
+          `interval`, `classes` (all in the group) and `tested` (those that occur); `shot_rule`: how classes are
+          grouped;
+        - `failures`: see :mod:`evenhand.runs.failures`;
+        - `intervals`: the method of the intervals, and the classes without one;
         - `per_class`: `name`, `group`, `train_count`, `test_count`, `recall`, `recall_interval`, `precision`, `f1`,
           the last four None for a class that does not occur, the interval also for one tested on a single group;
-        - `confusion_matrix`: K rows, actual, of K numbers, predicted.
+        - `confusion_matrix`: K rows (actual) of K counts (predicted).
 
     Raises:
-        EvenhandError: if logits are NaN or infinite, saying of how many images.
+        EvenhandError: logits are NaN or infinite.
 
     Example:
         >>> import numpy as np
@@ -56,108 +63,89 @@ def summarise(predictions: Predictions) -> dict[str, Any]:
         >>> summary["groups"]["few"] is None
         True
     """
-    predicted, log_probabilities = predictions.predicted(), predictions.log_probabilities()
-    confusion = judge.confusion_matrix(predictions.targets, predicted, predictions.num_classes)
-    confidences = np.exp(log_probabilities.max(axis=1))
-    recall = judge.class_recall(confusion)
-    groups, worst = find_shot_groups(predictions.train_counts), judge.worst_class(confusion)
-    accuracy, names = judge.accuracy(confusion), predictions.class_names
+    confusion, names = predictions.confusion, predictions.class_names
+    groups, worst = find_shot_groups(predictions.train_counts), worst_class(confusion)
     return {
         "images": len(predictions),
         "classes": predictions.num_classes,
-        "absent_classes": [names[k] for k in judge.absent_classes(confusion)],
-        "accuracy": accuracy,
-        "accuracy_interval": _accuracy_interval(predictions, accuracy),
-        "balanced_accuracy": judge.balanced_accuracy(confusion),
-        "balanced_accuracy_interval": _interval(predictions, None),
+        "absent_classes": [names[k] for k in absent_classes(confusion)],
+        **{name: metric.function(predictions) for name, metric in METRICS.items()},
+        "balanced_accuracy_interval": _interval(predictions),
+        "accuracy_interval": _accuracy_interval(predictions),
         "test_groups": None if predictions.groups is None else len(np.unique(predictions.groups)),
-        "macro_f1": judge.macro_f1(confusion),
-        "geometric_mean": judge.geometric_mean(confusion),
-        "worst_class": {"name": names[worst], "recall": float(recall[worst])},
-        "groups": {name: _group(predictions, confusion, getattr(groups, name)) for name in ("many", "medium", "few")},
+        "worst_class": {"name": names[worst], "recall": float(class_recall(confusion)[worst])},
+        "groups": {name: _group(predictions, getattr(groups, name)) for name in ("many", "medium", "few")},
         "shot_rule": groups.rule,
-        "nll": judge.negative_log_likelihood(log_probabilities, predictions.targets),
-        "ece": judge.expected_calibration_error(confidences, predicted == predictions.targets),
-        "mean_confidence": float(confidences.mean()),
         "failures": failures(predictions),
-        "intervals": _interval_words(predictions),
-        "per_class": _per_class(predictions, confusion, groups),
+        "intervals": _describe_intervals(predictions),
+        "per_class": _per_class(predictions, groups),
         "confusion_matrix": confusion.tolist(),
     }
 
 
-def _group(predictions: Predictions, confusion: judge.Confusion, classes: tuple[int, ...]) -> dict[str, Any] | None:
-    recall = judge.mean_recall(confusion, classes)
+def _group(predictions: Predictions, classes: tuple[int, ...]) -> dict[str, Any] | None:
+    recall = mean_recall(predictions.confusion, classes)
     if recall is None:
         return None
     return {
         "recall": recall,
         "interval": _interval(predictions, classes),
         "classes": len(classes),
-        "tested": sum(bool(confusion[k].any()) for k in classes),
+        "tested": sum(bool(predictions.confusion[k].any()) for k in classes),
     }
 
 
-def _per_class(predictions: Predictions, confusion: judge.Confusion, groups: ShotGroups) -> list[dict[str, Any]]:
-    measures = (judge.class_recall(confusion), judge.class_precision(confusion), judge.class_f1(confusion))
-    recall, precision, f1 = (_or_none(values) for values in measures)
-    rows = zip(predictions.class_names, predictions.train_counts.tolist(), confusion.sum(axis=1).tolist(), strict=True)
+def _per_class(predictions: Predictions, groups: ShotGroups) -> list[dict[str, Any]]:
+    confusion = predictions.confusion
+    test_counts = confusion.sum(axis=1).tolist()
+    ends = class_recall_intervals(
+        predictions.correct(), predictions.targets, predictions.num_classes, groups=predictions.groups
+    )
+    recall, precision, f1, low, high = (
+        [None if np.isnan(value) else value for value in values.tolist()]
+        for values in (class_recall(confusion), class_precision(confusion), class_f1(confusion), *ends)
+    )
     return [
         {
             "name": name,
             "group": groups.of(k),
-            "train_count": train_count,
-            "test_count": test_count,
+            "train_count": int(predictions.train_counts[k]),
+            "test_count": test_counts[k],
             "recall": recall[k],
-            "recall_interval": _class_interval(predictions, k, recall[k], test_count),
+            "recall_interval": None if low[k] is None else [low[k], high[k]],
             "precision": precision[k],
             "f1": f1[k],
         }
-        for k, (name, train_count, test_count) in enumerate(rows)
+        for k, name in enumerate(predictions.class_names)
     ]
 
 
-def _or_none(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]
-
-
-def _interval(predictions: Predictions, classes: Iterable[int] | None) -> list[float] | None:
+def _interval(predictions: Predictions, classes: Iterable[int] | None = None) -> list[float] | None:
     ends = mean_recall_interval(predictions.correct(), predictions.targets, classes, groups=predictions.groups)
     return None if ends is None else list(ends)
 
 
-def _accuracy_interval(predictions: Predictions, accuracy: float) -> list[float] | None:
+def _accuracy_interval(predictions: Predictions) -> list[float] | None:
+    correct = predictions.correct()
     if predictions.groups is None:
-        return _wilson(accuracy, len(predictions))
-    ends = mean_recall_interval(predictions.correct(), np.zeros_like(predictions.targets), groups=predictions.groups)
+        return [float(end) for end in wilson_interval(correct.mean(), len(predictions))]
+    ends = mean_recall_interval(correct, np.zeros_like(predictions.targets), groups=predictions.groups)
     return None if ends is None else list(ends)
 
 
-def _class_interval(predictions: Predictions, k: int, recall: float | None, trials: int) -> list[float] | None:
-    if recall is None:
-        return None
-    return _wilson(recall, trials) if predictions.groups is None else _interval(predictions, [k])
-
-
-def _wilson(share: float, trials: int) -> list[float]:
-    return [float(end) for end in wilson_interval(share, trials)]
-
-
-def _interval_words(predictions: Predictions) -> str:
-    """Say how intervals were made, and which classes have none."""
+def _describe_intervals(predictions: Predictions) -> str:
+    """Name the method of the intervals, and the classes that have none."""
     if predictions.groups is None:
-        return "95% over test images: Wilson for shares of images; Wilson at the effective size for means over classes"
-    words = f"95% over the {len(np.unique(predictions.groups)):,} groups of test images: Wilson at the effective size"
-    alone = single_group_classes(predictions)
-    if not alone:
-        return words
-    return (
-        f"{words}. Tested on one group, and so without an interval, as nothing shows how groups differ: {some(alone)}"
-    )
+        return "95% over test images: Wilson for proportions, Wilson at the effective size for means over classes"
+    method = f"95% over the {len(np.unique(predictions.groups)):,} groups of test images: Wilson at the effective size"
+    single = single_group_classes(predictions)
+    if not single:
+        return method
+    return f"{method}. No interval, as all test images are in one group: {some(single)}"
 
 
 def single_group_classes(predictions: Predictions) -> list[str]:
-    """Return the names of the classes whose test images are all of one group."""
+    """Return the names of the classes whose test images are all in one group."""
     if predictions.groups is None:
         return []
     targets, names = predictions.targets, predictions.class_names

@@ -1,4 +1,4 @@
-"""What seeds and test images together say about one difference."""
+"""One interval for a difference, with the noise of seeds and of test images."""
 
 import math
 from dataclasses import dataclass
@@ -11,31 +11,31 @@ from evenhand.statistics.image_sampling import ImageError
 from evenhand.statistics.moderated_t import SeedDifference
 
 PROBABLY = 0.8416
-"""Standard errors beyond what is needed, so that a true difference is found in 80%."""
+"""Normal quantile of 80% power."""
 MOST_SEEDS = 100
-"""More are not thought about."""
-NEVER, ALWAYS = 1e-12, 1 - 1e-12
+"""The most additional seeds considered."""
+LEAST_P, MOST_P = 1e-12, 1 - 1e-12
 
 
 @dataclass(frozen=True)
 class Evidence:
-    r"""A difference with both kinds of noise: that of training, and that of the test images that happened to be drawn.
+    r"""A difference with two sources of noise: training (seeds) and the sampling of test images.
 
     The interval at a level is :math:`\bar d \pm h` with
 
     .. math:: h^2 = \max\bigl(t_s^2 e_s^2 + t_i^2 u_i^2, \; t_i^2 e_i^2\bigr)
 
-    from the standard errors over seeds :math:`e_s`, over images :math:`e_i`, and of what all seeds share on these
-    images :math:`u_i`, and the quantiles t of their degrees of freedom. It holds wherever each of the two intervals
-    does, and also where both noises are of a size: there, asking both to exclude 0 claims too much (9% for 5% in
-    simulations).
+    from the standard errors over seeds :math:`e_s`, over images :math:`e_i`, and of the part of the image error that is
+    common to all seeds :math:`u_i`, with t quantiles of their degrees of freedom. It covers wherever each of the two
+    intervals does, and also where both sources are of similar size: there, requiring both intervals to exclude 0 has a
+    type I error of 9% at a nominal 5% in simulations.
     """
 
     seeds: SeedDifference
     images: ImageError | None = None
 
     def half_width(self, level: float) -> float | None:
-        """Return h at a level in (0, 1); None where seeds show no spread."""
+        """Return h at a level in (0, 1); None if seeds do not vary."""
         over_seeds = self.seeds.interval(level)
         if over_seeds is None:
             return None
@@ -46,13 +46,13 @@ class Evidence:
         return max(math.hypot(half, quantile * self.images.shared), quantile * self.images.error)
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Return the interval that misses the true difference with this probability at most."""
+        """Return the interval of confidence 1 - level."""
         half = self.half_width(level)
         return None if half is None else (self.seeds.mean - half, self.seeds.mean + half)
 
     @property
     def p(self) -> float | None:
-        """The level at which the interval just reaches 0; None where nothing can be tested."""
+        """The level at which the interval just reaches 0; None if no test is possible."""
         if self.images is None or self.seeds.p is None:
             return self.seeds.p
         size = abs(self.seeds.mean)
@@ -60,20 +60,20 @@ class Evidence:
         def beyond(level: float) -> float:
             return (self.half_width(level) or 0.0) - size
 
-        if beyond(ALWAYS) >= 0:
+        if beyond(MOST_P) >= 0:
             return 1.0
-        return NEVER if beyond(NEVER) <= 0 else float(brentq(beyond, NEVER, ALWAYS, xtol=1e-14))
+        return LEAST_P if beyond(LEAST_P) <= 0 else float(brentq(beyond, LEAST_P, MOST_P, xtol=1e-14))
 
     def more_seeds(self, level: float, margin: float) -> int | None:
-        """Return how many more seeds would probably decide, if the true difference and spread are those seen.
+        """Return how many more seeds would decide with 80% power, if difference and spread are as measured.
 
         Args:
-            level: at which it will be tested.
-            margin: differences that are smaller do not matter.
+            level: of the test.
+            margin: smaller differences do not matter.
 
         Returns:
-            None where up to 100 would not: the noise of the test images is too large, or the difference lies too close
-            to 0 and to the margin at once.
+            None if 100 more would not: the noise of the test images is too large, or the difference is close to both 0
+            and the margin.
         """
         seen = self.seeds
         if seen.error is None or seen.freedom is None or not level > 0:

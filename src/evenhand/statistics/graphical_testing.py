@@ -1,10 +1,10 @@
-"""Several questions at one level in all: claims hand on their share of it, along a graph."""
+"""Graphical testing of several hypotheses at one overall level."""
 
 from collections.abc import Mapping, Sequence
 
-HANDED_ON = 0.5
-"""Of a claim's level. The other half stays: it guards the far end of the claim's interval, which says "by less than
-matters" or "no difference that matters", and may be wrong too."""
+PASSED_ON = 0.5
+"""The fraction of its level that a rejected hypothesis passes on. The rest is kept for the far end of its interval,
+which also makes a claim: that the difference is below the margin."""
 
 
 def claim_levels(
@@ -12,12 +12,12 @@ def claim_levels(
 ) -> list[tuple[float, bool]]:
     """Test hypotheses along a graph (Bretz, Maurer, Brannath and Posch, 2009).
 
-    A hypothesis is rejected where its p is at most its level; its level then goes to others along the edges.
+    A hypothesis is rejected if its p is at most its level; its level then passes to others along the edges.
 
     Args:
-        p: of each hypothesis; None where no test was possible, which is never rejected.
-        start: the level of each before anything is rejected.
-        edges: for each hypothesis which share of its level goes to which others, 1 in all at most.
+        p: p-value of each hypothesis; None where no test was possible, which is never rejected.
+        start: initial level of each.
+        edges: for each hypothesis the fractions of its level that pass to others, 1 in total at most.
 
     Returns:
         For each hypothesis the level it was last tested at, and whether it is rejected.
@@ -35,7 +35,7 @@ def claim_levels(
         passed = [each for each in left if _ratio(p[each], levels[each]) <= 1]
         if not passed:
             return [(levels[each], each not in left) for each in range(len(p))]
-        # Which of them goes first does not change what is rejected in the end; the surest, so that it is always one.
+        # The order does not change what is rejected; the smallest ratio first makes it deterministic.
         done = min(passed, key=lambda each: (_ratio(p[each], levels[each]), each))
         left.remove(done)
         for other, share in shares.get(done, {}).items():
@@ -44,16 +44,16 @@ def claim_levels(
 
 
 def chained_questions(count: int, depth: int, level: float) -> tuple[list[float], dict[int, dict[int, float]]]:
-    """Return the graph of a comparison: each objective's primary question, and further ones behind it.
+    """Return the graph of a comparison: one primary hypothesis per objective, and secondary ones after it.
 
-    The level is shared equally by the primary questions, 0 to `count` - 1. Where one is answered, half of its level
-    goes to the next question about the same objective, `count` places on, and from the last one on to the primary
-    questions of the other objectives.
+    The level is split equally among the primary hypotheses, 0 to `count` - 1. When one is rejected, half of its level
+    passes to the next hypothesis about the same objective, `count` places on, and from the last one to the primary
+    hypotheses of the other objectives.
 
     Args:
-        count: of objectives, without the baseline.
-        depth: questions about each.
-        level: in all.
+        count: objectives without the baseline.
+        depth: hypotheses per objective.
+        level: overall.
 
     Example:
         >>> from evenhand.statistics.graphical_testing import chained_questions
@@ -64,10 +64,10 @@ def chained_questions(count: int, depth: int, level: float) -> tuple[list[float]
     edges: dict[int, dict[int, float]] = {}
     for place in range(count * depth):
         if place + count < count * depth:
-            edges[place] = {place + count: HANDED_ON}
+            edges[place] = {place + count: PASSED_ON}
         else:
             own = place % count
-            edges[place] = {other: HANDED_ON / (count - 1) for other in range(count) if other != own}
+            edges[place] = {other: PASSED_ON / (count - 1) for other in range(count) if other != own}
     return start, edges
 
 
@@ -76,7 +76,7 @@ def _ratio(p: float | None, level: float) -> float:
 
 
 def _without(done: int, shares: dict[int, dict[int, float]], left: set[int]) -> dict[int, dict[int, float]]:
-    """Return the edges between those that are left, paths through the one that is done included."""
+    """Return the edges among the remaining hypotheses, including paths through the rejected one."""
     onward = shares.get(done, {})
     renewed: dict[int, dict[int, float]] = {}
     for one in left:

@@ -1,4 +1,4 @@
-"""How far other test images could move the difference between two objectives."""
+"""Sampling error of a difference between two objectives over test images."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from evenhand.statistics.sampling import Units, find_units, sampling_variance
 
 @dataclass(frozen=True)
 class ImageError:
-    """The sampling of test images in a difference of two mean recalls."""
+    """Sampling error over test images of a difference of two mean recalls."""
 
     mean: float
-    """The measured difference, a share."""
+    """The measured difference, -1 to 1."""
     error: float
-    """Its standard error over test images, or over groups of them, with the models as they are."""
+    """Its standard error over test images or groups of them, for the given models."""
     shared: float
-    """The part of that error that training noise does not explain: what all seeds do alike on these images."""
+    """The part of that error that is common to all seeds and not training noise."""
     freedom: float
-    """Units, images or groups of them, less one a class."""
+    """Units (images or groups) minus one per class."""
 
 
 def paired_image_error(
@@ -31,27 +31,27 @@ def paired_image_error(
     groups: NDArray[np.str_] | None = None,
     classes: Iterable[int] | None = None,
 ) -> ImageError | None:
-    """Measure how far the mean gain over seeds would move if other test images had been drawn.
+    """Estimate the sampling error over test images of the mean gain over seeds.
 
-    The gain of an image is the mean over seeds of whether it was classified rightly, less that of the baseline. The
-    difference is the mean over classes of the mean gain; its variance over images, or groups of them, is that of
-    :func:`evenhand.statistics.sampling.sampling_variance`. Part of that is training noise which a mean over a few seeds
-    has left in each image: what seeds differ by within units. Without it, it is what all seeds share.
+    The gain of an image is the fraction of seeds that classify it correctly, minus that of the baseline. The difference
+    is the mean over classes of the mean gain; its variance over images, or groups of them, is that of
+    :func:`evenhand.statistics.sampling.sampling_variance`. Part of it is training noise that the mean over a few seeds
+    leaves in each image, estimated from the variance between seeds within units. The rest is shared by all seeds.
 
-    Seeds may have test images of their own. Their differences then vary by images too, so that an error over seeds
-    holds a part of what is shared already: all of it where no image is tested twice, and with r tests of an image in
-    the mean :math:`(n - r) / ((n - 1) r)` of it. That part is not counted again.
+    Seeds may have different test images. Their differences then vary by images too, so an error over seeds already
+    contains a part of the shared error: all of it if no image is tested twice, and :math:`(n - r) / ((n - 1) r)` of it
+    if an image is tested r times on average. That part is not counted again.
 
     Args:
-        ours: (n, N), whether each image was classified rightly, for each seed, or by which share of some; NaN: it was
-            not tested with this seed.
-        baseline: (n, N), of what it is compared with: the same seeds and images.
+        ours: (n, N), whether each image was classified correctly, per seed, or a fraction; NaN: not tested with this
+            seed.
+        baseline: (n, N), the same for the baseline, with the same seeds and images.
         targets: (N,).
-        groups: (N,), names of what belongs together; None: every image stands for itself.
+        groups: (N,), group of each image; None: images are independent.
         classes: the classes to average over; None: all. Those that do not occur are left out.
 
     Returns:
-        None where none of the classes occurs, or all of them in a single unit.
+        None if none of the classes occurs, or all images are one unit.
 
     Example:
         >>> import numpy as np
@@ -85,11 +85,11 @@ def paired_image_error(
 
 
 def _of_rotated(gains: NDArray[np.float64], units: Units) -> ImageError:
-    """Measure the same where images were tested with some seeds only.
+    """Return the same where images were tested with some seeds only.
 
     Args:
         gains: (n, N), NaN where an image was not tested.
-        units: which they are; each is tested as a whole.
+        units: each is tested as a whole.
     """
     tested = ~np.isnan(gains)
     filled = np.where(tested, gains, 0.0)
@@ -99,7 +99,7 @@ def _of_rotated(gains: NDArray[np.float64], units: Units) -> ImageError:
     seen = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
     tests = seen.sum(axis=0)
     squares = np.where(seen, by_seed - by_seed.sum(axis=0) / tests, 0.0) ** 2
-    # What an image tested once would differ by with another seed is what is usual among the others.
+    # The variance between seeds of an image tested once is taken from the others.
     twice = tests > 1
     usual = float(squares[:, twice].sum() / (tests[twice] - 1).sum()) if twice.any() else 0.0
     spread = np.where(twice, squares.sum(axis=0) / np.maximum(tests - 1, 1), usual)

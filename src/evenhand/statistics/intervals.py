@@ -1,4 +1,4 @@
-"""Intervals: how far a measured share can be from the true one."""
+"""Confidence intervals of proportions and mean recalls."""
 
 from collections.abc import Iterable
 from statistics import NormalDist
@@ -13,12 +13,12 @@ from evenhand.statistics.sampling import find_units, sampling_variance
 def wilson_interval(
     share: ArrayLike, trials: ArrayLike, confidence: float = 0.95
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the Wilson score interval of shares measured on so many trials each.
+    """Return the Wilson score interval of proportions.
 
     Args:
-        share: of successes, 0 to 1, any shape.
-        trials: how many there were, 1 or more, of a shape that broadcasts with it.
-        confidence: how often such an interval holds the true share.
+        share: proportion of successes, 0 to 1, any shape.
+        trials: number of trials, 1 or more, of a shape that broadcasts with it.
+        confidence: coverage.
 
     Returns:
         Lower and upper ends.
@@ -33,39 +33,39 @@ def wilson_interval(
 
 
 def mean_recall_interval(
-    right: NDArray[np.bool_] | NDArray[np.float64],
+    correct: NDArray[np.bool_] | NDArray[np.float64],
     targets: NDArray[np.int64],
     classes: Iterable[int] | None = None,
     *,
     groups: NDArray[np.str_] | None = None,
     confidence: float = 0.95,
 ) -> tuple[float, float] | None:
-    """Return the interval of a mean of recalls over test images, or over groups of them.
+    """Return the interval of a mean recall over test images, or over groups of them.
 
-    It is Wilson's interval with as many trials as would give a share the variance that the mean has
-    (:func:`evenhand.statistics.sampling.sampling_variance`): within classes, by group, and never 0. With groups,
-    Student's t takes the place of the normal distribution. The model stays the same: other training runs are not in it.
+    It is Wilson's interval at the effective number of trials: the number at which a proportion has the variance of the
+    mean (:func:`evenhand.statistics.sampling.sampling_variance`), within classes, by group, and never 0. With groups,
+    Student's t replaces the normal distribution. The model is fixed: other training runs are not covered.
 
-    In simulations with 1 to 50 classes of 1 to 100 test images, intervals meant for 95% held the true value in 92.8% or
-    more; with 10 or more groups a class in 94% or more. A group bootstrap, which is too narrow there, gives the same
-    ends where groups are many.
+    In simulations with 1 to 50 classes of 1 to 100 test images, 95% intervals covered the true value in 92.8% or more;
+    with 10 or more groups per class in 94% or more. A group bootstrap is too narrow there, and gives the same ends with
+    many groups.
 
     Args:
-        right: (N,), whether each image was classified rightly, or by which share of seeds.
+        correct: (N,), whether each image was classified correctly, or the fraction of seeds that did.
         targets: (N,).
         classes: the classes to average over; None: all, for balanced accuracy. Those that do not occur are left out.
-        groups: (N,), names of what belongs together; None: every image stands for itself.
-        confidence: how often such intervals are meant to hold the true value.
+        groups: (N,), group of each image; None: images are independent.
+        confidence: nominal coverage.
 
     Returns:
-        Lower and upper end; None where none of the classes occurs, or all images are one group: nothing spreads there.
+        Lower and upper end; None if none of the classes occurs, or all images are one group.
 
     Example:
         >>> import numpy as np
         >>> from evenhand.statistics.intervals import mean_recall_interval
         >>> targets = np.repeat([0, 1], [100, 20])
-        >>> right = np.concatenate([np.arange(100) < 90, np.arange(20) < 12])  # recalls 0.9 and 0.6
-        >>> low, high = mean_recall_interval(right, targets)
+        >>> correct = np.concatenate([np.arange(100) < 90, np.arange(20) < 12])  # recalls 0.9 and 0.6
+        >>> low, high = mean_recall_interval(correct, targets)
         >>> round(low, 2), round(high, 2)
         (0.63, 0.84)
         >>> low, high = mean_recall_interval(np.ones(8, bool), np.repeat([0, 1], [5, 3]))
@@ -77,7 +77,7 @@ def mean_recall_interval(
     units = find_units(targets, groups, classes)
     if units is None or (groups is not None and len(units.classes) < 2):
         return None
-    mean, around = units.around(right.astype(np.float64))
+    mean, around = units.around(correct.astype(np.float64))
     variance = sampling_variance(around, units, floor=groups is None)
     share = (mean * len(units.classes) + 0.5) / (len(units.classes) + 1)
     quantile = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -97,10 +97,10 @@ def class_recall_intervals(
     """Return 95% intervals of the recall of each class over test images, or over groups of them.
 
     Args:
-        correct: (N,), whether each image was classified correctly, or by which share of seeds.
+        correct: (N,), whether each image was classified correctly, or the fraction of seeds that did.
         targets: (N,).
         num_classes: K.
-        groups: (N,), names of what belongs together; None: images are independent.
+        groups: (N,), group of each image; None: images are independent.
 
     Returns:
         Lower and upper ends, (K,), NaN for a class without test images, and for one tested on a single group.
@@ -129,5 +129,5 @@ def _score_interval(
     p, n, z = np.asarray(share, np.float64), np.asarray(trials, np.float64), quantile
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    # Rounding must not leave the share itself outside.
+    # The proportion itself must not be outside because of rounding.
     return np.clip(centre - half, 0, p), np.clip(centre + half, p, 1)

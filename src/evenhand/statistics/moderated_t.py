@@ -1,4 +1,4 @@
-"""Differences from a baseline over seeds, each judged by its own spread and by what is usual among its rivals."""
+"""Moderated t-tests: differences from a baseline over seeds, with variances shrunk towards a pooled one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,33 +11,33 @@ from scipy.special import stdtr, stdtrit
 from evenhand.statistics.paired import ROUNDING
 
 MOST_WEIGHT = 4.0
-"""The usual spread counts for at most so many degrees of freedom, however many rivals there are."""
-SHARE = 2 / 3
-"""And for this share of those that the rivals have: their spreads are like an objective's own, but not the same."""
+"""The most degrees of freedom of the pooled variance, however many objectives there are."""
+WEIGHT = 2 / 3
+"""The fraction of the other objectives' degrees of freedom that it counts for: spreads are similar, not equal."""
 
 
 @dataclass(frozen=True)
 class SeedDifference:
-    """How much larger one of two paired series is on average, in their own unit, and how far that can be trusted."""
+    """The mean difference of two paired series over seeds, in their own unit, with its standard error."""
 
     mean: float
     n: int
     spread: float | None
-    """Standard deviation of the differences (n - 1 below the line), 0 where they are equal; None with one pair."""
+    """Standard deviation of the differences (n - 1), 0 if they are equal; None with one pair."""
     error: float | None = None
-    """Standard error of the mean; None where nothing spreads, and so nothing can be tested."""
+    """Standard error of the mean; None without spread: no test is possible."""
     freedom: float | None = None
     """Degrees of freedom of that error."""
 
     @property
     def p(self) -> float | None:
-        """Of the two-sided t-test; None where nothing can be tested."""
+        """Of the two-sided t-test; None if no test is possible."""
         if self.error is None or self.freedom is None:
             return None
         return min(1.0, float(2 * stdtr(self.freedom, -abs(self.mean) / self.error)))
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Return the two-sided interval that misses the true difference with this probability."""
+        """Return the two-sided interval of confidence 1 - level."""
         if self.error is None or self.freedom is None or not level > 0:
             return None
         half = float(stdtrit(self.freedom, 1 - level / 2)) * self.error
@@ -47,31 +47,30 @@ class SeedDifference:
 def moderated_differences(
     values: Mapping[str, Sequence[float]], baseline: str, *, resolution: float = 0.0
 ) -> dict[str, SeedDifference]:
-    r"""Compare each series with the baseline, pair by pair, with a variance that borrows from the others.
+    r"""Compare each series with the baseline, pair by pair, with a variance shrunk towards that of all.
 
-    A handful of seeds measures a spread badly, and that alone asks for enormous differences. Objectives of one
-    comparison spread alike, though not equally, so the variance of each is
+    A few seeds give a poor estimate of the spread, so a plain t-test detects only large differences. Objectives of one
+    comparison have similar spreads, so the variance of each is
 
     .. math:: s^2 = \frac{w \, s_0^2 + (n - 1) \, s_d^2}{w + n - 1}, \quad w = \min(4, \tfrac23 (k - 1)(n - 1))
 
-    with :math:`w + n - 1` degrees of freedom, where :math:`s_d^2` is that of its own k differences and :math:`s_0^2`
-    the usual one: twice the residual variance of all series with seeds as blocks, or the mean of all :math:`s_d^2`
-    where that is larger, as it is where the baseline spreads most. With one rival this is the paired t-test. The weight
-    was chosen by simulation, before any data: estimating it from them claims too much. Claims of one family at 5% in
-    all are wrong in at most 5% where spreads are equal, or differ by a factor of :math:`e^{0.5}` (one standard
-    deviation of their logarithms), with noise of heavy tails and with ties; fixed spreads that differ by a factor of 3
-    cost up to 7%.
+    with :math:`w + n - 1` degrees of freedom, where :math:`s_d^2` is the variance of its own differences, k the
+    number of objectives without the baseline, and :math:`s_0^2` the pooled variance: twice the residual variance of all
+    series with seeds as blocks, or the mean of all :math:`s_d^2` if that is larger, as it is if the baseline varies
+    most. With k = 1 this is the paired t-test. The weight was chosen by simulation, before any data: estimating it from
+    the data inflates the error rate. The familywise error at 5% is at most 5% if spreads are equal or differ by a
+    factor of :math:`e^{0.5}` (one standard deviation of their logarithms), with heavy-tailed noise and with ties; fixed
+    spreads that differ by a factor of 3 give up to 7%.
 
-    Pairs that all differ by the same amount have no spread to measure that amount with, and are not tested; neither do
-    they count for what is usual.
+    Series whose differences are all equal have no spread: they are not tested, and do not enter the pooled variance.
 
     Args:
-        values: for each objective a value a seed; the same seeds in the same order everywhere.
-        baseline: which one the others are compared with.
-        resolution: what one test image changes; differences that vary by less are equal.
+        values: for each objective one value per seed; the same seeds in the same order everywhere.
+        baseline: the objective that the others are compared with.
+        resolution: the effect of one test image; differences that vary by less are equal.
 
     Returns:
-        A difference for each of the others.
+        The difference of each of the others.
 
     Example:
         >>> from evenhand.statistics.moderated_t import moderated_differences
@@ -87,7 +86,7 @@ def moderated_differences(
     differences = table[1:] - table[0]
     means = differences.mean(axis=1)
     means[np.abs(means) <= rounding] = 0.0
-    least = max(rounding, 0.999 * resolution)  # a whole image is a spread, however it is rounded
+    least = max(rounding, 0.999 * resolution)  # the tolerance keeps the spread of one image
     spreads = np.ptp(differences, axis=1) > least
     if n < 2 or not spreads.any():
         return {
@@ -95,8 +94,8 @@ def moderated_differences(
             for name, mean in zip(names[1:], means, strict=True)
         }
     variances = differences.var(axis=1, ddof=1)
-    usual, weight = _usual_variance(table[[True, *spreads]], variances[spreads])
-    errors = np.sqrt((weight * usual + (n - 1) * variances) / (weight + n - 1) / n)
+    pooled, weight = _pooled_variance(table[[True, *spreads]], variances[spreads])
+    errors = np.sqrt((weight * pooled + (n - 1) * variances) / (weight + n - 1) / n)
     found = {}
     for place, name in enumerate(names[1:]):
         mean, freedom = float(means[place]), weight + n - 1
@@ -108,12 +107,12 @@ def moderated_differences(
     return found
 
 
-def _usual_variance(series: NDArray[np.float64], variances: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the variance of differences that is usual, and its weight in degrees of freedom.
+def _pooled_variance(series: NDArray[np.float64], variances: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the pooled variance of differences, and its weight in degrees of freedom.
 
     Args:
         series: (1 + k, n), the baseline first.
-        variances: (k,), of the differences of each.
+        variances: (k,), of the differences.
     """
     rivals, n = len(series) - 1, series.shape[1]
     if rivals < 2:
@@ -121,7 +120,7 @@ def _usual_variance(series: NDArray[np.float64], variances: NDArray[np.float64])
     residual = series - series.mean(axis=1, keepdims=True)
     residual -= residual.mean(axis=0)
     pooled = 2 * float((residual**2).sum()) / (rivals * (n - 1))
-    return max(pooled, float(variances.mean())), min(MOST_WEIGHT, SHARE * (rivals - 1) * (n - 1))
+    return max(pooled, float(variances.mean())), min(MOST_WEIGHT, WEIGHT * (rivals - 1) * (n - 1))
 
 
 def _as_table(series: Sequence[Sequence[float]]) -> NDArray[np.float64]:

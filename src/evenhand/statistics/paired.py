@@ -1,4 +1,4 @@
-"""Differences between two objectives that met the same seeds."""
+"""Paired differences between two objectives over the same seeds."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,24 +13,24 @@ from scipy.special import chdtri, ndtr, stdtr, stdtrit
 LEVEL, POWER = 0.05, 0.8
 
 ROUNDING = 1e-12
-"""Differences that vary by less than this share of the values are equal: the rest is the rounding of means."""
+"""Relative tolerance below which differences are equal: it is the rounding of means."""
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """How much larger one of two paired series is on average, in their own unit."""
+    """The mean difference of two paired series, in their own unit."""
 
     mean: float
     low: float | None
-    """Lower end of the 95% paired-t interval; None with one pair, or where nothing spreads."""
+    """Lower end of the 95% paired-t interval; None with one pair, or without spread."""
     high: float | None
     p: float | None
-    """Of the two-sided paired t-test; None where there is no interval."""
+    """Of the two-sided paired t-test; None without an interval."""
     spread: float | None
-    """Standard deviation of the differences (n - 1 below the line), 0 where they are equal; None with one pair."""
+    """Standard deviation of the differences (n - 1), 0 if they are equal; None with one pair."""
     n: int
     detectable: float | None
-    """The smallest true difference that a test at 5% finds with 80% power; None where nothing spreads."""
+    """The smallest true difference detected at 5% with 80% power; None without spread."""
 
 
 def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resolution: float = 0.0) -> PairedDifference:
@@ -38,16 +38,16 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resol
 
     .. math:: \bar d \pm t_{0.975,\,n-1} \, s_d / \sqrt n
 
-    Pairs that all differ by the same amount have no spread to measure that amount with: there is no test, and `low`,
-    `high` and `p` are None. Where they do not differ at all the interval is [0, 0] and p is 1.
+    If all pairs differ by the same amount, there is no spread and so no test: `low`, `high` and `p` are None. If they
+    do not differ at all, the interval is [0, 0] and p is 1.
 
-    One image more in a class of 35 is nearly the same as one more in a class of 37. A test would take that closeness
-    for certainty, so differences that vary by less than one image are equal.
+    One more image in a class of 35 changes nearly as much as one more in a class of 37. A test would take the small
+    spread for certainty, so differences that vary by less than one image count as equal.
 
     Args:
-        ours: a value a pair, one for each seed for instance.
-        baseline: what it is compared with, in the same order.
-        resolution: what one test image changes, see :func:`balanced_resolution`; differences that vary by less are
+        ours: one value per pair, for instance per seed.
+        baseline: the values to compare with, in the same order.
+        resolution: the effect of one test image, see :func:`balanced_resolution`; differences that vary by less are
             equal.
 
     Example:
@@ -73,7 +73,7 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resol
         return PairedDifference(mean, None, None, None, None, n, None)
     if np.abs(differences).max() <= rounding:
         return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, n, None)
-    if np.ptp(differences) <= max(rounding, 0.999 * resolution):  # a whole image is a spread, however it is rounded
+    if np.ptp(differences) <= max(rounding, 0.999 * resolution):  # the tolerance keeps the spread of one image
         return PairedDifference(mean, None, None, None, 0.0, n, None)
     spread = float(differences.std(ddof=1))
     error = spread / math.sqrt(n)
@@ -83,10 +83,10 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resol
 
 
 def balanced_resolution(test_counts: Iterable[int]) -> float:
-    """Return the least that one test image changes in a mean of recalls: one of the largest class.
+    """Return the smallest effect of one test image on a mean recall: that of one image of the largest class.
 
     Args:
-        test_counts: test images of each class of the mean; classes without any are not in it.
+        test_counts: test images per class; classes without any are left out.
 
     Example:
         >>> from evenhand.statistics.paired import balanced_resolution
@@ -98,13 +98,13 @@ def balanced_resolution(test_counts: Iterable[int]) -> float:
 
 
 def detectable_difference(spread: float, n: int, *, level: float = LEVEL, power: float = POWER) -> float:
-    """Return the smallest true mean difference that the two-sided paired t-test finds with this power.
+    """Return the smallest true mean difference that the two-sided paired t-test detects with this power.
 
     Args:
         spread: the standard deviation of the differences, taken to be the true one.
         n: pairs, 2 or more.
         level: of the test.
-        power: how often it is to be found.
+        power: of the test.
 
     Example:
         >>> from evenhand.statistics.paired import detectable_difference
@@ -134,10 +134,10 @@ def _noncentrality(freedom: int, level: float, power: float) -> float:
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Adjust the p-values of one family by Holm's method: claiming those below 5% errs in at most 5% of families.
+    """Adjust the p-values of one family by Holm's method, which controls the familywise error rate.
 
     Args:
-        p: the values; None, where no test was possible, stays None and does not count.
+        p: the values; None, where no test was possible, stays None and is not counted.
 
     Example:
         >>> from evenhand.statistics.paired import holm

@@ -1,4 +1,4 @@
-"""How far a mean over classes could move if other test images, or other groups of them, had been drawn."""
+"""Sampling variance of a mean over classes, over test images or groups of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,49 +8,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 BORROWED = 4.0
-"""Each class borrows its spread from all of them as if so many more of its units had shown the usual one."""
+"""The pooled variance counts as this many additional units of each class."""
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What was drawn as a whole: groups of test images, as frames of one scene stand or fall together, or single ones.
+    """Sampling units: groups of test images, such as the frames of one scene, or single images.
 
-    A group that holds images of several classes is a unit in each.
+    A group with images of several classes is a unit in each.
     """
 
     kept: NDArray[np.bool_]
-    """(N,): which images belong to the classes of the mean."""
+    """(N,): whether each image is of a class of the mean."""
     of: NDArray[np.int64]
-    """Of each kept image: its unit."""
+    """The unit of each kept image."""
     classes: NDArray[np.int64]
-    """(U,): the class of each unit, counted among those of the mean."""
+    """(U,): the class of each unit, as an index among those of the mean."""
     names: NDArray[np.int64]
     """(U,): the group of each unit."""
 
     @cached_property
     def sizes(self) -> NDArray[np.float64]:
-        """(U,): images of each unit."""
+        """(U,): images per unit."""
         return np.bincount(self.of).astype(np.float64)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """(K,): units of each class."""
+        """(K,): units per class."""
         return np.bincount(self.classes).astype(np.int64)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """(U,): what each unit counts for in the mean over classes."""
+        """(U,): the weight of each unit in the mean over classes."""
         images = np.bincount(self.classes, self.sizes)
         weights: NDArray[np.float64] = self.sizes / images[self.classes] / len(images)
         return weights
 
     @property
     def freedom(self) -> int:
-        """Units less one a class, at least 1."""
+        """Units minus one per class, at least 1."""
         return max(1, len(self.classes) - len(self.counts))
 
     def around(self, values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return the mean over classes of a value an image, (N,), and what each unit is above its class, (U,)."""
+        """Return the mean over classes of image values, (N,), and the deviation of each unit from its class, (U,)."""
         units = np.bincount(self.of, values[self.kept]) / self.sizes
         images = np.bincount(self.classes, self.sizes)
         means = np.bincount(self.classes, units * self.sizes) / images
@@ -64,11 +64,11 @@ def find_units(
 
     Args:
         targets: (N,).
-        groups: (N,), names of what belongs together; None: every image stands for itself.
+        groups: (N,), group of each image; None: images are independent.
         classes: those of the mean; None: all. Those that do not occur are left out.
 
     Returns:
-        None where none of the classes occurs.
+        None if none of the classes occurs.
     """
     present = np.unique(targets)
     tested = present if classes is None else np.intersect1d(present, np.array(list(classes), np.int64))
@@ -85,27 +85,27 @@ def find_units(
 
 
 def sampling_variance(around: NDArray[np.float64], units: Units, *, floor: bool = False) -> float:
-    r"""Return the variance over units of a mean over classes, each class's spread drawn towards that of all.
+    r"""Return the variance over units of a mean over classes, with class variances shrunk towards the pooled one.
 
     .. math:: V = \sum_k \frac{(G_k - 1) \, V_k + 4 \, V_k^0}{G_k + 3}, \quad
         V_k = \frac{G_k}{G_k - 1} \sum_{g \in k} (w_g x_g)^2, \quad V_k^0 = s_0^2 \sum_{g \in k} w_g^2
 
-    with :math:`x_g` what unit g is above its class, :math:`w_g` its weight in the mean, :math:`G_k` the units of a
-    class and :math:`s_0^2` the usual variance of a unit, in which one more unit is taken to be wholly off. So a handful
-    of images that all fell alike is not taken for certainty, and a class of one unit counts too.
+    with :math:`x_g` the deviation of unit g from its class, :math:`w_g` its weight in the mean, :math:`G_k` the units
+    of a class and :math:`s_0^2` the pooled variance of a unit, to which one unit with a deviation of 1 is added. So a
+    few images with equal results do not give a variance of 0, and a class of one unit counts too.
 
     Args:
-        around: (U,).
-        units: which they are.
-        floor: take at least what the usual variance gives, for shares that may all be 0 or 1.
+        around: (U,), deviations.
+        units: the units.
+        floor: return at least the variance that the pooled one gives, for proportions that may all be 0 or 1.
     """
     counts, weights = units.counts, units.weights
-    usual = float(((around**2).sum() + 1) / (len(around) - len(counts) + BORROWED))
+    pooled = float(((around**2).sum() + 1) / (len(around) - len(counts) + BORROWED))
     squares = np.bincount(units.classes, (weights * around) ** 2)
     own = np.divide(counts * squares, counts - 1, out=np.zeros(len(counts)), where=counts > 1)
-    borrowed = usual * np.bincount(units.classes, weights**2)
+    borrowed = pooled * np.bincount(units.classes, weights**2)
     variance = float((((counts - 1) * own + BORROWED * borrowed) / (counts - 1 + BORROWED)).sum())
-    # Classes that share groups move together; where they move against each other, nothing is taken off.
+    # Classes that share groups are correlated; a negative correlation is not subtracted.
     together = float((np.bincount(units.names, weights * around) ** 2).sum() - ((weights * around) ** 2).sum())
     variance += max(0.0, together)
     return max(variance, float(borrowed.sum())) if floor else variance

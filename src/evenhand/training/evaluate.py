@@ -293,7 +293,7 @@ def _left_out(folder: Run, predictions: Predictions) -> tuple[str, ...]:
     if given is None or given.is_in(predictions):
         return ()
     return (
-        f"This is without the adjustment that the run was given ({given.told()}), which predict, export and "
+        f"This is without the adjustment that the run was given ({given.describe()}), which predict, export and "
         f"load apply; {folder.path / ADJUSTMENT} says what it reaches, and without that file the run is as it was.",
     )
 

@@ -1,4 +1,4 @@
-"""Figures, each a function of tables; none needs a model."""
+"""Figures, drawn from predictions and tables; none needs a model."""
 
 from evenhand.report.figures.calibration import CALIBRATION, reliability
 from evenhand.report.figures.confusion import CONFUSION, confusion_matrices
@@ -46,4 +46,4 @@ __all__ = [
 ]
 
 PAGE = (VERDICT, DISTRIBUTION, RECALL, DIFFERENCE, CONFUSION, CALIBRATION, *CURVES, EMBEDDING)
-"""The figures of the report, in the order of the page; each says itself where it stands and when."""
+"""The figures of the report, in the order of the page."""

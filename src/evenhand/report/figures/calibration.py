@@ -1,4 +1,4 @@
-"""Whether a model is as often right as it is sure."""
+"""Reliability diagrams."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evenhand.metrics.classification import expected_calibration_error
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
 from evenhand.report.figures.tables import Runs, first_of
@@ -23,12 +23,12 @@ BINS = 15
 def reliability(runs: Runs) -> Figure:
     """Draw accuracy against confidence, for all test images and for those of each shot group.
 
-    On the diagonal a model is as often right as it is sure; below it is too sure. Images are put into 15 bins of
-    confidence, and bins of fewer than 5 images are left out; lines through the points are 95% Wilson intervals. The
-    expected calibration error (ECE) of each model counts all bins. The seeds of an objective are pooled.
+    On the diagonal accuracy equals confidence; below it the model is overconfident. Images are put into 15 bins of
+    confidence, and bins of fewer than 5 images are left out; vertical lines are 95% Wilson intervals. The expected
+    calibration error (ECE) of each model includes all bins. The seeds of an objective are pooled.
 
     Args:
-        runs: the predictions of each objective, one for each seed.
+        runs: the predictions of each objective, one per seed.
 
     Example:
         >>> import numpy as np
@@ -73,8 +73,8 @@ def _pooled(seeds: Sequence[Predictions], classes: Sequence[int]) -> tuple[NDArr
     confidences, corrects = [], []
     for each in seeds:
         chosen = np.isin(each.targets, classes)
-        confidences.append(np.exp(each.log_probabilities().max(axis=1))[chosen])
-        corrects.append((each.predicted() == each.targets)[chosen])
+        confidences.append(each.confidences()[chosen])
+        corrects.append(each.correct()[chosen])
     return np.minimum(np.concatenate(confidences), 1.0), np.concatenate(corrects)
 
 
@@ -86,14 +86,14 @@ def _draw_bins(
     size = np.bincount(place, minlength=BINS)
     there = size >= 5
     mean, share = (np.bincount(place, values, minlength=BINS)[there] / size[there] for values in (confidence, correct))
-    # Seeds are tested on the same images, so they are not as good as so many more images.
+    # Seeds share their test images, so they do not add trials.
     low, high = wilson_interval(share, size[there] / seeds)
     axes.vlines(100 * mean, 100 * low, 100 * high, color=style["color"], linewidth=1.0, alpha=0.5)
     axes.plot(100 * mean, 100 * share, linewidth=1.0, markersize=3.5, **style)
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    runs = material.predictions()
+def _on_page(data: ReportData, _: str) -> Shown:
+    runs = data.predictions()
     alt = f"Reliability diagrams of {', '.join(runs)}: accuracy against confidence, for all images and by shot group."
     return Shown(reliability(runs), alt)
 

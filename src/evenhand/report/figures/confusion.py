@@ -1,4 +1,4 @@
-"""Which classes are taken for which."""
+"""Confusion matrices."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.metrics.classification import Confusion, balanced_accuracy
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -27,21 +27,21 @@ from evenhand.report.figures.style import (
 )
 from evenhand.report.figures.tables import Runs, first_of, joint_confusion
 
-# Up to so many classes the cells are wide enough for a number.
 MOST_NUMBERED = 15
-# Up to so many classes a page has a table of numbers instead.
+"""Classes; cells of larger matrices are too small for a number."""
 MOST_TABULATED = 20
+"""Classes; up to here a page shows a table of numbers instead."""
 
 
 def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
     """Draw the confusion matrices of several objectives side by side, on one colour scale.
 
-    Rows are actual classes, columns predicted ones, and a row is divided by its sum, so the diagonal shows recalls.
-    Seeds are added up. Up to 30 classes are named, more are numbered; up to 15 the cells show percentages. The row of a
-    class without a test image is hatched.
+    Rows are actual classes, columns predicted classes, and each row is divided by its sum, so the diagonal shows
+    recalls. Seeds are summed. Up to 30 classes are named, more are numbered; up to 15 the cells show percentages. The
+    row of a class without a test image is hatched.
 
     Args:
-        runs: the predictions of each objective, one for each seed.
+        runs: the predictions of each objective, one per seed.
         by_count: order the classes by training images, the largest first.
 
     Example:
@@ -71,13 +71,13 @@ def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
     right = panels[min(1, len(panels) - 1)].get_position()
     box = (right.x1 + 0.2 / figure.get_figwidth(), right.y0, 0.15 / figure.get_figwidth(), right.height)
     bar = figure.colorbar(shares, cax=figure.add_axes(box))
-    bar.set_label("share of the actual class (%)", fontsize=9)
+    bar.set_label("percent of the actual class", fontsize=9)
     bar.ax.tick_params(labelsize=NAME_SIZE)
     return figure
 
 
 def _panels(number: int, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """Return a figure with squares for so many matrices, two in a row, and room for the names."""
+    """Return a figure with square axes for the matrices, two per row, and room for the names."""
     named = len(names) <= MOST_NAMED
     cell = 0.42 if len(names) <= MOST_NUMBERED else 0.22
     side = max(2.3, cell * len(names)) if named else 4.8
@@ -97,7 +97,7 @@ def _panels(number: int, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
 
 
 def _label(panels: Sequence[Axes], names: Sequence[str], side: float, ranked: str) -> None:
-    """Name or number the rows of the panels on the left and the columns of the lowest ones."""
+    """Label the rows of the panels on the left and the columns of those at the bottom."""
     named = len(names) <= MOST_NAMED
     places = list(range(len(names))) if named else thinned(len(names))
     labels = [names[place] if named else str(place + 1) for place in places]
@@ -129,7 +129,7 @@ def _draw_shares(axes: Axes, confusion: Confusion) -> AxesImage:
 
 
 def _mark_groups(axes: Axes, counts: NDArray[np.int64]) -> None:
-    """Draw lines where the shot groups meet."""
+    """Draw lines between the shot groups."""
     groups = find_shot_groups(counts)
     places = np.cumsum([len(groups.many), len(groups.medium), len(groups.few)])[:-1]
     for place in places[(places > 0) & (places < len(counts))]:
@@ -137,14 +137,16 @@ def _mark_groups(axes: Axes, counts: NDArray[np.int64]) -> None:
         axes.axvline(place - 0.5, color=QUIET, linewidth=0.6, linestyle="dashed")
 
 
-def _on_page(material: Material, name: str) -> Shown:
-    figure = confusion_matrices({name: material.predictions()[name]}, by_count=True)
+def _on_page(data: ReportData, name: str) -> Shown:
+    figure = confusion_matrices({name: data.predictions()[name]}, by_count=True)
     alt = f"Confusion matrix of {name}, classes with most training images first; the table names the largest."
     return Shown(figure, alt, points=True)
 
 
-def _are_many(material: Material) -> bool:
-    return material.comparable() and first_of(material.predictions()).num_classes > MOST_TABULATED
+def _too_many_for_a_table(data: ReportData) -> bool:
+    return data.comparable() and first_of(data.predictions()).num_classes > MOST_TABULATED
 
 
-CONFUSION = PageFigure("confusion", "confusion", _on_page, condition=_are_many, panels=lambda found: found.finished)
+CONFUSION = PageFigure(
+    "confusion", "confusion", _on_page, condition=_too_many_for_a_table, panels=lambda data: data.finished
+)

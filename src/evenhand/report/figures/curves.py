@@ -1,4 +1,4 @@
-"""What changes from epoch to epoch."""
+"""Training curves."""
 
 import math
 import warnings
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     QUIET,
@@ -27,19 +27,19 @@ from evenhand.report.figures.style import (
 History = Sequence[Mapping[str, float]]
 """The rows of a history."""
 Histories = Mapping[str, Sequence[History]]
-"""The histories of each objective, one for each seed."""
+"""The histories of each objective, one per seed."""
 
 
 def error_curves(histories: Histories, *, column: str = "test_accuracy") -> Figure:
     """Draw the error, in percent, after each epoch of training.
 
-    The line is the mean over seeds, the band reaches from the lowest seed to the highest. Where seeds have trained for
-    different times, only epochs that all of an objective's seeds have reached are drawn.
+    The line is the mean over seeds, the band the range over seeds. Only epochs that all seeds of an objective have
+    reached are drawn.
 
     Args:
-        histories: the rows of the history of each objective, one list for each seed.
-        column: an accuracy among the columns: `test_accuracy` or `test_balanced_accuracy`, which are there if the run
-            was told to follow the test set (`--track-test`), or `val_accuracy` or `val_balanced_accuracy`.
+        histories: the rows of the history of each objective, one list per seed.
+        column: `test_accuracy` or `test_balanced_accuracy`, which runs with `--track-test` have, or `val_accuracy` or
+            `val_balanced_accuracy`.
 
     Example:
         >>> from evenhand.report.figures import error_curves
@@ -62,8 +62,8 @@ def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
     """Draw any column of the histories of several objectives; see :func:`error_curves` for lines and bands.
 
     Args:
-        histories: the rows of the history of each objective, one list for each seed.
-        column: which one.
+        histories: the rows of the history of each objective, one list per seed.
+        column: its name.
         label: of the vertical axis.
 
     Example:
@@ -81,13 +81,13 @@ def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
 
 
 def complement_entropy_curves(histories: Histories, *, num_classes: int | None = None) -> Figure:
-    """Draw the complement entropy of validation images that are classified rightly and of those that are not.
+    """Draw the complement entropy of correctly and of incorrectly classified validation images.
 
-    Complement entropy is that of the probabilities of all classes but the actual one, made to sum to 1: at its largest,
-    ln(K - 1), no wrong class is preferred to another. This is what complement cross entropy raises.
+    Complement entropy is the entropy of the normalised probabilities of the wrong classes: at its maximum, ln(K - 1),
+    all wrong classes are equally probable. Complement cross entropy raises it.
 
     Args:
-        histories: the rows of the history of each objective, one list for each seed.
+        histories: the rows of the history of each objective, one list per seed.
         num_classes: K, to mark the largest value.
 
     Example:
@@ -95,18 +95,18 @@ def complement_entropy_curves(histories: Histories, *, num_classes: int | None =
         >>> row = {"epoch": 1, "val_complement_entropy_right": 1.9, "val_complement_entropy_wrong": 1.2}
         >>> figure = complement_entropy_curves({"ce": [[row]], "cce": [[row]]}, num_classes=10)
         >>> [axes.get_title(loc="left") for axes in figure.axes]
-        ['rightly classified images', 'wrongly classified images']
+        ['correctly classified images', 'incorrectly classified images']
     """
     figure = new_figure(8.6, 3.5)
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, kind in zip(panels, ("right", "wrong"), strict=True):
+    for axes, kind, word in zip(panels, ("right", "wrong"), ("correctly", "incorrectly"), strict=True):
         _draw_curves(axes, histories, f"val_complement_entropy_{kind}")
-        heading(axes, f"{kind}ly classified images", 3.6)
+        heading(axes, f"{word} classified images", 3.6)
         if num_classes is not None and num_classes > 2:
             axes.axhline(math.log(num_classes - 1), color=QUIET, linewidth=0.8, linestyle="dashed")
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("complement entropy (nats)", fontsize=9)
-    largest = None if num_classes is None or num_classes <= 2 else f"ln({num_classes} - 1), all wrong classes alike"
+    largest = None if num_classes is None or num_classes <= 2 else f"ln({num_classes} - 1), all wrong classes equal"
     _legend(figure, histories, largest)
     return figure
 
@@ -118,9 +118,9 @@ def _draw_curves(axes: Axes, histories: Histories, column: str) -> None:
         epochs, values = _values(name, seeds, column)
         style = line_style(position)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without a value in any seed is left open
+            warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without a value in any seed is a gap
             mean, low, high = np.nanmean(values, 0), np.nanmin(values, 0), np.nanmax(values, 0)
-        # One epoch alone would be a line of no length.
+        # A line through one epoch has no length.
         axes.plot(epochs, mean, marker="o" if len(epochs) == 1 else None, markersize=4, **style)
         if len(values) > 1:
             axes.fill_between(epochs, low, high, color=style["color"], alpha=0.18, linewidth=0)
@@ -133,7 +133,7 @@ def _values(name: str, seeds: Sequence[History], column: str) -> tuple[NDArray[n
     """Return the epochs that all seeds have reached, (E,), and the column there, (S, E)."""
     common = min((len(history) for history in seeds), default=0)
     if not common:
-        raise EvenhandError(f"There is no epoch of {name!r} to draw.")
+        raise EvenhandError(f"{name!r} has no finished epoch to draw.")
     values = np.array([[_value(row, column) for row in history[:common]] for history in seeds])
     return np.array([row["epoch"] for row in seeds[0][:common]]), values
 
@@ -157,51 +157,51 @@ def _legend(figure: Figure, histories: Histories, dashed: str | None = None) -> 
     legend_below(figure, handles, labels)
 
 
-def _histories(material: Material) -> Histories:
-    return {name: [run.history for run in seeds] for name, seeds in material.trained().items()}
+def _histories(data: ReportData) -> Histories:
+    return {name: [run.history for run in seeds] for name, seeds in data.trained().items()}
 
 
-def _has(column: str) -> Callable[[Material], bool]:
-    """Whether every epoch of every run has this column; if a run has no epoch, nothing is drawn."""
+def _has(column: str) -> Callable[[ReportData], bool]:
+    """Return a condition: every run has epochs, and every epoch has this column."""
 
-    def condition(material: Material) -> bool:
-        histories = [history for seeds in _histories(material).values() for history in seeds]
+    def condition(data: ReportData) -> bool:
+        histories = [history for seeds in _histories(data).values() for history in seeds]
         return bool(histories) and all(history and all(column in row for row in history) for history in histories)
 
     return condition
 
 
 def _error_figure(column: str, caption: str) -> PageFigure:
-    def draw(material: Material, _: str) -> Shown:
-        histories = _histories(material)
+    def draw(data: ReportData, _: str) -> Shown:
+        histories = _histories(data)
         alt = f"{caption[:-1]}, after each epoch, for {', '.join(histories)}."
         return Shown(error_curves(histories, column=column), alt)
 
     return PageFigure(column, "training", draw, condition=_has(column), caption=caption)
 
 
-def _loss_on_page(material: Material, _: str) -> Shown:
-    figure = history_curves(_histories(material), "train_loss", label="training loss")
+def _loss_on_page(data: ReportData, _: str) -> Shown:
+    figure = history_curves(_histories(data), "train_loss", label="training loss")
     return Shown(figure, "Training loss after each epoch.")
 
 
-def _complement_entropy_on_page(material: Material, _: str) -> Shown:
-    histories = _histories(material)
-    seeds = [each for seeds in material.predictions().values() for each in seeds]
+def _complement_entropy_on_page(data: ReportData, _: str) -> Shown:
+    histories = _histories(data)
+    seeds = [each for seeds in data.predictions().values() for each in seeds]
     number = seeds[0].num_classes if seeds and len({each.num_classes for each in seeds}) == 1 else None
-    alt = f"Complement entropy of rightly and of wrongly classified images after each epoch, {', '.join(histories)}."
+    alt = f"Complement entropy of correctly and incorrectly classified images per epoch, {', '.join(histories)}."
     return Shown(complement_entropy_curves(histories, num_classes=number), alt)
 
 
 CURVES = (
-    _error_figure("val_balanced_accuracy", "Balanced error in validation, by which the best epoch is chosen."),
-    _error_figure("test_balanced_accuracy", "Balanced error on the test set, which was only looked at."),
+    _error_figure("val_balanced_accuracy", "Balanced error on validation images, by which the best epoch is selected."),
+    _error_figure("test_balanced_accuracy", "Balanced error on the test set, not used for selection."),
     PageFigure(
         "train_loss",
         "training",
         _loss_on_page,
-        # The losses of different objectives are not on one scale.
-        condition=lambda material: len(material.trained()) == 1 and _has("train_loss")(material),
+        # Losses of different objectives have different scales.
+        condition=lambda data: len(data.trained()) == 1 and _has("train_loss")(data),
         caption="Training loss.",
     ),
     PageFigure(
@@ -209,7 +209,7 @@ CURVES = (
         "training",
         _complement_entropy_on_page,
         condition=_has("val_complement_entropy_right"),
-        caption="Complement entropy of validation images: how evenly the probability left to the wrong classes is "
-        "spread. Complement cross entropy raises it, so that no wrong class comes close to winning.",
+        caption="Complement entropy of validation images: how evenly the remaining probability is spread over the "
+        "wrong classes. Complement cross entropy raises it.",
     ),
 )

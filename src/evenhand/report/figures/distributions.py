@@ -1,4 +1,4 @@
-"""How many training images the classes have."""
+"""Class distributions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,8 +12,8 @@ from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS as ROAD_MARKING
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import Material
-from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
+from evenhand.report._report_data import ReportData
+from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.style import (
     GROUP_COLOURS,
     INK,
@@ -31,7 +31,7 @@ from evenhand.report.figures.style import (
 )
 from evenhand.report.figures.tables import first_of
 
-# The lighter one stands behind, with the larger counts.
+# Lightest first: it is drawn behind, with the larger counts.
 _OVERLAID = ("#8CC6E8", "#0072B2", "#003B5C")
 
 
@@ -41,7 +41,7 @@ def class_distribution(
     """Draw the training images of each class, the largest class first, coloured by shot group.
 
     Args:
-        counts: training images of each class, (K,).
+        counts: training images per class, (K,).
         class_names: (K,).
         groups: `many`, `medium` or `few` of each class, (K,).
         title: above the figure.
@@ -59,9 +59,9 @@ def class_distribution(
     if len(order) > MOST_NAMED:
         figure = _numbered_bars(ordered, colours)
     elif (widest(names) + 0.12) * len(order) <= 6.5:
-        figure = _upright_bars(ordered, names, colours)
+        figure = _vertical_bars(ordered, names, colours)
     else:
-        figure = _lying_bars(ordered, names, colours)
+        figure = _horizontal_bars(ordered, names, colours)
     shown = [group for group in GROUP_COLOURS if group in groups]
     if len(shown) > 1:
         labels = [f"{group}-shot ({list(groups).count(group)})" for group in shown]
@@ -84,7 +84,7 @@ def _numbered_bars(ordered: NDArray[np.int64], colours: Sequence[str]) -> Figure
     return figure
 
 
-def _upright_bars(ordered: NDArray[np.int64], names: Sequence[str], colours: Sequence[str]) -> Figure:
+def _vertical_bars(ordered: NDArray[np.int64], names: Sequence[str], colours: Sequence[str]) -> Figure:
     numbers = [f"{count:,}" for count in ordered]
     figure = new_figure(max(5.0, 1.2 + (max(widest(names), widest(numbers)) + 0.12) * len(ordered)), 3.6)
     axes = figure.add_subplot()
@@ -98,7 +98,7 @@ def _upright_bars(ordered: NDArray[np.int64], names: Sequence[str], colours: Seq
     return figure
 
 
-def _lying_bars(ordered: NDArray[np.int64], names: Sequence[str], colours: Sequence[str]) -> Figure:
+def _horizontal_bars(ordered: NDArray[np.int64], names: Sequence[str], colours: Sequence[str]) -> Figure:
     numbers = [f"{count:,}" for count in ordered]
     figure = new_figure(5.4 + widest(names), 0.9 + 0.24 * len(ordered))
     axes = figure.add_subplot()
@@ -117,8 +117,8 @@ def class_distributions(panels: Mapping[str, Mapping[str, Sequence[int]]]) -> Fi
     """Draw the class distributions of several data sets, the variants of one overlaid, the largest class first.
 
     Args:
-        panels: for each title the counts (K,) of its variants; the first variant stands behind the others, so it
-            should be the larger one. :func:`paper_distributions` gives those of the complement cross entropy paper.
+        panels: for each title the counts (K,) of its variants; the first variant is drawn behind the others, so it
+            should be the larger one. :func:`paper_distributions` returns those of the complement cross entropy paper.
 
     Example:
         >>> from evenhand.report.figures import class_distributions, paper_distributions
@@ -156,9 +156,9 @@ def class_distributions(panels: Mapping[str, Mapping[str, Sequence[int]]]) -> Fi
 
 
 def paper_distributions() -> dict[str, dict[str, list[int]]]:
-    """Return the counts that figure 2 of the paper draws, known without any download.
+    """Return the counts of figure 2 of the paper, without any download.
 
-    Road Marking is counted whole, all 27 classes, as the paper describes it; SVHN's are its training images.
+    Road Marking has all 27 classes, as in the paper; the counts of SVHN are its training images.
 
     Example:
         >>> from evenhand.report.figures import paper_distributions
@@ -186,8 +186,8 @@ def paper_distributions() -> dict[str, dict[str, list[int]]]:
     return {f"({letter}) {title}": counts for letter, (title, counts) in zip("abcdefghij", panels, strict=True)}
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    first = first_of(material.predictions())
+def _on_page(data: ReportData, _: str) -> Shown:
+    first = first_of(data.predictions())
     groups = find_shot_groups(first.train_counts)
     names = [groups.of(k) for k in range(first.num_classes)]
     figure = class_distribution(first.train_counts.tolist(), first.class_names, names)
@@ -197,7 +197,7 @@ def _on_page(material: Material, _: str) -> Shown:
         f"Bar chart of the training images of {len(order)} classes, from {first.train_counts.max():,} of "
         f"{first.class_names[order[0]]} down to {first.train_counts.min():,} of {first.class_names[order[-1]]}."
     )
-    return by_class(figure, alt, bars_say(figure, texts), len(order))
+    return by_class(figure, alt, bar_tooltips(figure, texts), len(order))
 
 
 DISTRIBUTION = PageFigure("distribution", "data", _on_page)

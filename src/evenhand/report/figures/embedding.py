@@ -1,4 +1,4 @@
-"""Where the images lie in a model's feature space, by t-SNE."""
+"""Feature maps: t-SNE of a model's features."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import FAINT, NAME_SIZE, PALETTE, heading, legend_below, new_figure, round_ticks
 
 MOST_POINTS = 2_000
 FEWEST_POINTS = 10
-# So many classes have a colour and marker of their own.
 MOST_MARKED = 21
+"""Classes with a colour and marker of their own."""
 
 
 def feature_embeddings(
@@ -30,17 +30,17 @@ def feature_embeddings(
     *,
     seed: int = 0,
 ) -> Figure:
-    """Draw the features of several models in the plane, for the same images and with the same seed.
+    """Draw t-SNE maps of the features of several models, for the same images and with the same seed.
 
-    Distances between far points, sizes of clusters and the axes mean nothing in t-SNE; what it shows is which images
-    are neighbours. At most 2,000 images are drawn, chosen by the seed. More than 21 classes cannot be told apart by
-    colour; the colour then is the training images of the class.
+    t-SNE shows which images are neighbours; distances between far points, sizes of clusters and the axes mean nothing.
+    At most 2,000 images are drawn, chosen by the seed. With more than 21 classes, the colour shows the training images
+    of the class.
 
     Args:
-        features: of each model, (N, D), D may differ; row by row the same images.
+        features: of each model, (N, D), D may differ; rows are the same images.
         targets: their classes, (N,).
         class_names: (K,).
-        train_counts: training images of each class, (K,).
+        train_counts: training images per class, (K,).
         seed: of the choice of images and of t-SNE.
 
     Example:
@@ -54,14 +54,16 @@ def feature_embeddings(
     """
     for name, rows in features.items():
         if len(rows) != len(targets):
-            raise EvenhandError(f"The features of {name!r} must be {len(targets)} rows, one a target, got {len(rows)}.")
+            raise EvenhandError(
+                f"The features of {name!r} must be {len(targets)} rows, one per target, got {len(rows)}."
+            )
     chosen = choose_points(len(targets), seed=seed)
     points = {name: embed(rows[chosen], seed=seed) for name, rows in features.items()}
     return draw_embeddings(points, targets[chosen], class_names, train_counts)
 
 
 def choose_points(number: int, *, seed: int) -> NDArray[np.int64]:
-    """Return which rows are drawn: all, or 2,000 of them by the seed, in order."""
+    """Return the rows to draw, in order: all, or 2,000 chosen by the seed."""
     return np.sort(stream(seed, "embedding").permutation(number)[:MOST_POINTS])
 
 
@@ -76,7 +78,7 @@ def embed(features: NDArray[np.floating], *, seed: int = 0) -> NDArray[np.float3
         (N, 2).
 
     Raises:
-        EvenhandError: too few rows, values that are NaN or infinite, or rows that are all the same.
+        EvenhandError: too few rows, NaN or infinite values, or equal rows.
     """
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
@@ -86,18 +88,18 @@ def embed(features: NDArray[np.floating], *, seed: int = 0) -> NDArray[np.float3
     if rows.ndim != 2 or len(rows) < FEWEST_POINTS:
         raise EvenhandError(f"t-SNE needs {FEWEST_POINTS} or more rows of features, got shape {rows.shape}.")
     if not np.isfinite(rows).all():
-        raise EvenhandError("The features hold NaN or infinite values, so they cannot be drawn; train the model again.")
+        raise EvenhandError("The features have NaN or infinite values and cannot be drawn; train the model again.")
     rows = rows - rows.mean(axis=0)
     largest = np.abs(rows).max()
     if largest == 0:
-        raise EvenhandError("All rows of features are the same, so there is nothing to draw.")
-    # Only distances matter, and neither tiny nor huge ones; 50 components keep nearly all of them at less cost.
+        raise EvenhandError("All rows of the features are equal, so there is nothing to draw.")
+    # Only relative distances matter; 50 components keep nearly all of them at less cost.
     components = min(50, *rows.shape)
     rows = PCA(max(components, 2), svd_solver="full").fit_transform(rows / largest) if rows.shape[1] > 1 else rows
     if rows.shape[1] == 1:
         rows = np.hstack([rows / largest, np.zeros_like(rows)])
     perplexity = min(30.0, (len(rows) - 1) / 3)
-    with threadpool_limits(1):  # so few points leave more threads waiting, for minutes where others want the processor
+    with threadpool_limits(1):  # more threads mostly wait for each other
         points: NDArray[np.float32] = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
     return points
 
@@ -108,14 +110,14 @@ def draw_embeddings(
     class_names: Sequence[str],
     train_counts: Sequence[int],
 ) -> Figure:
-    """Draw points in the plane, (N, 2) for each model, coloured by class; see :func:`feature_embeddings`."""
+    """Draw points, (N, 2) for each model, coloured by class; see :func:`feature_embeddings`."""
     columns = min(2, len(points))
     rows = -(-len(points) // columns)
     figure = new_figure(4.6 * columns, 4.5 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     marked = len(class_names) <= MOST_MARKED
     counts = np.maximum(np.asarray(train_counts), 1)
-    order = np.argsort(-counts[targets], kind="stable")  # rare classes are drawn last, so that none is hidden
+    order = np.argsort(-counts[targets], kind="stable")  # rare classes last, on top
     for axes, (name, places) in zip(grid.flat, points.items(), strict=False):
         if marked:
             for k in dict.fromkeys(targets[order].tolist()):
@@ -147,27 +149,27 @@ def draw_embeddings(
 
 
 def _mark(k: int) -> dict[str, Any]:
-    """Return the mark of the k-th class: filled dots in seven colours, then open triangles, then crosses."""
+    """Return the marker of class k: filled dots in seven colours, then open triangles, then crosses."""
     marker, fill = (("o", "full"), ("^", "none"), ("x", "none"))[k // len(PALETTE) % 3]
     colour = PALETTE[k % len(PALETTE)]
     return {"color": colour, "marker": marker, "fillstyle": fill, "markeredgewidth": 0.8, "linestyle": "none"}
 
 
-def _on_page(material: Material, _: str) -> Shown:
+def _on_page(data: ReportData, _: str) -> Shown:
     """Draw the features of the first seed of each objective."""
-    runs = {name: seeds[0] for name, seeds in material.finished.items()}
+    runs = {name: seeds[0] for name, seeds in data.finished.items()}
     found = {name: run.features for name, run in runs.items()}
     common = next(iter(found.values())).ids
     for kept in found.values():
         common = np.intersect1d(common, kept.ids)
     if len(common) < 2:
-        raise EvenhandError("The features of the runs are of different images, so they cannot be drawn side by side.")
+        raise EvenhandError("The features of the runs are of different images, so they cannot be compared.")
     features = {}
     for name, kept in found.items():
         order = np.argsort(kept.ids)
         rows = order[np.searchsorted(kept.ids, common, sorter=order)]
         features[name] = kept.features[rows]
-    features = _once(features)
+    features = _merge_equal(features)
     targets = kept.targets[rows]
     first = next(iter(runs.values())).predictions
     figure = feature_embeddings(features, targets, first.class_names, first.train_counts.tolist())
@@ -176,13 +178,13 @@ def _on_page(material: Material, _: str) -> Shown:
     return Shown(figure, alt, points=True)
 
 
-def _once(features: Mapping[str, NDArray[np.floating]]) -> dict[str, NDArray[np.floating]]:
-    """Put models that see the same features, as on a frozen body, under one name: their pictures would be the same."""
+def _merge_equal(features: Mapping[str, NDArray[np.floating]]) -> dict[str, NDArray[np.floating]]:
+    """Merge models with equal features, as those of a frozen backbone."""
     found: dict[bytes, list[str]] = {}
     for name, rows in features.items():
         found.setdefault(sha256(rows.tobytes()).digest(), []).append(name)
     if len(found) == 1 < len(features):
-        return {"all objectives: their features are the same": next(iter(features.values()))}
+        return {"all objectives (equal features)": next(iter(features.values()))}
     return {", ".join(names): features[names[0]] for names in found.values()}
 
 

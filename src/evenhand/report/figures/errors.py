@@ -1,4 +1,4 @@
-"""The pictures that a model gets wrong, and why."""
+"""The most confident errors, by their likely cause."""
 
 from collections.abc import Sequence
 
@@ -7,29 +7,29 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.metrics.classification import Confusion, confusion_matrix
+from evenhand.metrics.classification import Confusion
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report.figures.style import INK, QUIET, new_figure, show_picture, wrap
 
 KINDS = {"few": "class has few training images", "similar": "visually similar class", "other": "neither"}
-# How many of the classes most alike to a class count as similar to it.
 NEIGHBOURS = 3
-# So many pictures of one and the same confusion are shown.
-MOST_OF_A_PAIR = 2
+"""The most similar classes of a class that count as similar."""
+MOST_PER_PAIR = 2
+"""Images shown of one confusion."""
 TILE = 1.45
 
 
 def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequence[str], *, most: int = 6) -> Figure:
-    """Draw the most confident errors, those of rare classes and those between similar classes apart.
+    """Draw the most confident errors: those of rare classes, and those between similar classes.
 
-    How they are told apart is said at :func:`sort_errors`. At most two pictures show the same confusion.
+    :func:`sort_errors` assigns the cause. At most two images show the same confusion.
 
     Args:
         predictions: of one model.
-        images: pictures of some of the images, (M, H, W, 1) or (M, H, W, 3); a run keeps them as its `thumbnails`.
-        ids: of these pictures, (M,); some of them should be errors.
-        most: pictures in a row.
+        images: some of the images, (M, H, W, 1) or (M, H, W, 3), such as the `thumbnails` of a run.
+        ids: their ids, (M,); some of them should be errors.
+        most: images per row.
 
     Example:
         >>> import numpy as np
@@ -47,7 +47,7 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
     row_of = {name: row for row, name in enumerate(predictions.ids.tolist())}
     unknown = [name for name in ids if str(name) not in row_of]
     if unknown:
-        raise EvenhandError(f"There is no prediction for the picture {str(unknown[0])!r}.")
+        raise EvenhandError(f"There is no prediction for the image {str(unknown[0])!r}.")
     pictured = np.array([row_of[str(name)] for name in ids], np.int64)
     confidence = np.exp(predictions.log_probabilities().max(axis=1))[pictured]
     shown = {
@@ -73,7 +73,7 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
             show_picture(axes, images[place])
             figure.text(left / width, (bottom - 0.05) / height, captions[place], va="top", fontsize=7.5, color=INK)
         if not places:
-            note = "no picture of such an error" if number else "there are none"
+            note = "no image of such an error" if number else "none"
             figure.text(0.1 / width, (top - 0.36) / height, note, va="top", fontsize=8, color=QUIET)
         top -= heights[kind]
     others = f"neither: {int((kinds == 'other').sum()):,} of {errors:,}"
@@ -82,27 +82,26 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
 
 
 def _height(captions: Sequence[str]) -> float:
-    """Return how high a row of pictures with these captions is, with its title, in inches."""
+    """Return the height of a row of images with these captions and a title, in inches."""
     lines = max((caption.count("\n") + 1 for caption in captions), default=0)
     return 0.4 + TILE + 0.13 * lines if lines else 0.65
 
 
 def sort_errors(predictions: Predictions) -> NDArray[np.str_]:
-    """Say of each image why it may have been mistaken: `similar`, `few`, `other`, or nothing if it was not.
+    """Return the likely cause of each error: `similar`, `few`, `other`, or empty text for a correct prediction.
 
-    - `similar`: its class and the predicted one look alike: each is among the three classes (at most half of the
-      others) most like the other by :func:`class_similarity`, and each was taken for the other at least once.
+    - `similar`: its class and the predicted one are similar: each is among the three classes (at most half of the
+      others) most similar to the other by :func:`class_similarity`, and each was predicted as the other at least once.
     - `few`: not that, and its class is few-shot (see :func:`evenhand.metrics.shot_groups.find_shot_groups`).
     - `other`: neither.
 
-    Similar goes first: a class that is only rare loses images to larger classes, but they do not lose any to it.
+    `similar` is checked first: a class that is only rare loses images to larger classes, but gains none from them.
 
     Returns:
         (N,), text.
     """
     predicted, targets = predictions.predicted(), predictions.targets
-    confusion = confusion_matrix(targets, predicted, predictions.num_classes)
-    alike = _neighbours(confusion)[targets, predicted]
+    alike = _neighbours(predictions.confusion)[targets, predicted]
     few = np.isin(targets, find_shot_groups(predictions.train_counts).few)
     kinds: NDArray[np.str_] = np.where(alike, "similar", np.where(few, "few", "other"))
     kinds[predicted == targets] = ""
@@ -110,13 +109,13 @@ def sort_errors(predictions: Predictions) -> NDArray[np.str_]:
 
 
 def class_similarity(confusion: Confusion) -> NDArray[np.float64]:
-    r"""Return how alike classes are to a model, (K, K), symmetric, whatever its leaning towards larger classes.
+    r"""Return the similarity of classes to a model, (K, K), symmetric, independent of its bias to larger classes.
 
     .. math:: \eta_{ij} = \sqrt{\frac{N_{ij}\,N_{ji}}{N_{ii}\,N_{jj}}}
 
-    This is the similarity of Luce's choice model (1963). If a model takes i for j with odds that are a similarity times
-    a preference for j, the preferences cancel: a rare class that loses half of its images to a large one from which
-    none comes back is not similar to it. 0.5 is added to every count, so that no class divides by 0.
+    This is the similarity of Luce's choice model (1963). If the odds of predicting i as j are a similarity times a bias
+    to j, the biases cancel: a rare class that loses half of its images to a large class, and gains none from it, is not
+    similar to it. 0.5 is added to every count to avoid division by 0.
 
     Example:
         >>> import numpy as np
@@ -132,7 +131,7 @@ def class_similarity(confusion: Confusion) -> NDArray[np.float64]:
 
 
 def _neighbours(confusion: Confusion) -> NDArray[np.bool_]:
-    """Say which pairs of classes look alike, (K, K), symmetric; see :func:`sort_errors`."""
+    """Return which pairs of classes are similar, (K, K), symmetric; see :func:`sort_errors`."""
     num_classes = len(confusion)
     most = min(NEIGHBOURS, (num_classes - 1) // 2)
     similarity = class_similarity(confusion)
@@ -149,16 +148,16 @@ def _varied(
     predictions: Predictions,
     pictured: NDArray[np.int64],
     confidence: NDArray[np.float64],
-    wanted: NDArray[np.bool_],
+    selected: NDArray[np.bool_],
 ) -> list[int]:
-    """Return places among the pictures, the most confident error first, at most two of each confusion."""
+    """Return indices of images, the most confident error first, at most two per confusion."""
     predicted = predictions.predicted()[pictured]
-    seen: dict[tuple[int, int], int] = {}
+    shown: dict[tuple[int, int], int] = {}
     places = []
     for place in np.argsort(-confidence, kind="stable").tolist():
         pair = int(predictions.targets[pictured[place]]), int(predicted[place])
-        if wanted[place] and seen.get(pair, 0) < MOST_OF_A_PAIR:
-            seen[pair] = seen.get(pair, 0) + 1
+        if selected[place] and shown.get(pair, 0) < MOST_PER_PAIR:
+            shown[pair] = shown.get(pair, 0) + 1
             places.append(place)
     return places
 

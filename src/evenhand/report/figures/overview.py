@@ -1,4 +1,4 @@
-"""One picture of a rare class, and what several models say about it."""
+"""One image of a rare class, and the probabilities of several models."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,21 +25,21 @@ from evenhand.report.figures.style import (
 )
 from evenhand.report.figures.tables import first_of
 
-# Of more classes only the likeliest are named, and the others added up.
 MOST_BARS = 12
+"""With more classes only the most probable have a bar; the others are summed."""
 _TRUE, _OTHER = PALETTE[1], PALETTE[0]
 
 
 def overview(runs: Mapping[str, Predictions], image: NDArray[np.uint8], image_id: str) -> Figure:
     """Draw a test image and the probabilities that several models give to its classes.
 
-    The bar of the actual class has a colour of its own. Below stands the complement entropy: how evenly the rest is
+    The bar of the actual class has its own colour. The label below shows the complement entropy: how evenly the rest is
     spread over the wrong classes, at most ln(K - 1).
 
     Args:
         runs: the predictions of each model.
-        image: the picture, (H, W, 1) or (H, W, 3).
-        image_id: which of the predictions are about it; :func:`overview_image` picks a telling one.
+        image: (H, W, 1) or (H, W, 3).
+        image_id: its id; :func:`overview_image` chooses an illustrative one.
 
     Example:
         >>> import numpy as np
@@ -62,14 +62,14 @@ def overview(runs: Mapping[str, Predictions], image: NDArray[np.uint8], image_id
     picture, *panels = figure.subplots(1, 1 + len(runs), width_ratios=[0.8] + [1] * len(runs))
     show_picture(picture, image)
     count = int(first.train_counts[truth])
-    says = wrap(first.class_names[truth], 2.0, 9, lines=3)
-    picture.set_xlabel(f"{says}\n{count:,} training image{'s' * (count != 1)}", fontsize=9, color=_TRUE)
+    name = wrap(first.class_names[truth], 2.0, 9, lines=3)
+    picture.set_xlabel(f"{name}\n{count:,} training image{'s' * (count != 1)}", fontsize=9, color=_TRUE)
     for axes, (name, probabilities) in zip(panels, shares.items(), strict=True):
         values = [*probabilities[shown], *([probabilities[rest].sum()] if len(rest) else [])]
         _draw_bars(axes, values, [_TRUE if k == truth else _OTHER for k in shown] + [_OTHER] * bool(len(rest)))
         heading(axes, name, 2.3)
         note = "probability (%)"
-        if first.num_classes > 2:  # with one wrong class there is nothing to spread
+        if first.num_classes > 2:  # it is 0 with a single wrong class
             most = np.log(first.num_classes - 1)
             note += f"\ncomplement entropy {_complement_entropy(probabilities, truth):.2f} of {most:.2f}"
         axes.set_xlabel(note, fontsize=NAME_SIZE)
@@ -80,19 +80,19 @@ def overview(runs: Mapping[str, Predictions], image: NDArray[np.uint8], image_id
 
 
 def overview_image(runs: Mapping[str, Predictions], ids: Sequence[str]) -> str:
-    """Return which of some images shows best what the last model does otherwise than the first.
+    """Return the id of the image that best shows how the last model differs from the first.
 
-    It is one of the rarest class that has any among these, the one whose actual class gains most probability. So it is
-    an illustration, chosen to be one, and no evidence: that is what means over all images are for.
+    It is the image of the rarest class present whose actual class gains most probability. It is chosen as an
+    illustration and is no evidence; means over all images are.
 
     Args:
         runs: the predictions of each model.
-        ids: of the images to choose from, those with pictures.
+        ids: of the images to choose from.
     """
-    first, *_, last = [*runs.values()] * 2  # of one model both are the same
+    first, *_, last = [*runs.values()] * 2  # a single model is both
     rows = [(_row_of(first, str(name)), _row_of(last, str(name))) for name in ids]
     if not rows:
-        raise EvenhandError("There is no picture to choose from.")
+        raise EvenhandError("There is no image to choose from.")
     targets = first.targets[[row for row, _ in rows]]
     rarest = targets[np.argmin(first.train_counts[targets])]
     before, after = first.log_probabilities(), last.log_probabilities()
@@ -106,14 +106,14 @@ def overview_image(runs: Mapping[str, Predictions], ids: Sequence[str]) -> str:
 def _row_of(predictions: Predictions, image_id: str) -> int:
     rows = np.flatnonzero(predictions.ids == image_id)
     if not len(rows):
-        raise EvenhandError(f"There is no prediction for the picture {image_id!r}.")
+        raise EvenhandError(f"There is no prediction for the image {image_id!r}.")
     return int(rows[0])
 
 
 def _bars(
     shares: NDArray[np.float64], counts: NDArray[np.int64], truth: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the classes to show, most training images first, and those to add up."""
+    """Return the classes to show, most training images first, and those to sum."""
     order = from_most_to_fewest(counts)
     if len(order) <= MOST_BARS:
         return order, order[:0]
@@ -139,6 +139,6 @@ def _draw_bars(axes: Axes, values: Sequence[float], colours: Sequence[str]) -> N
 
 
 def _complement_entropy(probabilities: NDArray[np.float64], truth: int) -> float:
-    """Return the entropy, in nats, of the probabilities of the wrong classes made to sum to 1."""
+    """Return the entropy, in nats, of the normalised probabilities of the wrong classes."""
     wrong = np.delete(probabilities, truth)
     return float(entr(wrong / wrong.sum()).sum()) if wrong.sum() > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What a figure says of its place in the report."""
+"""The entry of a figure in the report."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Literal
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.style import MOST_NAMED
 
-# Up to so many the bars are worth an SVG.
 MOST_DRAWN = 200
+"""Classes; figures of more are a PNG."""
 
 Section = Literal[
-    "verdict", "objectives", "data", "recall", "differences", "confusion", "calibration", "training", "features"
+    "verdict", "results", "data", "recall", "differences", "confusion", "calibration", "training", "features"
 ]
 """The sections of the page that have figures."""
 
 Hover = Sequence[tuple[Artist, Sequence[str]]]
-"""What the parts of an artist say under the pointer: a bar has one text, a cloud of points one a point."""
+"""Tooltips of artists: one text for a bar, one per point for a scatter plot."""
 
 
 @dataclass(frozen=True)
@@ -28,36 +28,33 @@ class Shown:
 
     figure: Figure
     alt: str
-    """What it shows, for those who cannot see it."""
+    """Text alternative."""
     hover: Hover = ()
     points: bool = False
-    """It has so many parts that only a PNG makes sense."""
+    """Whether it has too many parts for an SVG."""
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure of the page. To add one: write it and its entry in a file of `figures`, and name the entry in `PAGE`."""
+    """A figure of the page. To add one, write it and its entry in a file of `figures`, and add the entry to `PAGE`."""
 
     name: str
-    """Its own among all figures of the page."""
+    """Unique on the page."""
     section: Section
-    draw: Callable[[Material, str], Shown]
-    """Makes it from what the page shows and the name of the panel, which is empty where there is but one.
-
-    It raises an `EvenhandError` where it cannot; that is said in its place.
-    """
-    condition: Callable[[Material], bool] = Material.comparable
+    draw: Callable[[ReportData, str], Shown]
+    """Draws it from the data and the name of the panel, if any; an `EvenhandError` is shown in its place."""
+    condition: Callable[[ReportData], bool] = ReportData.comparable
     """Whether it is shown at all."""
     caption: str = ""
-    panels: Callable[[Material], Iterable[str]] | None = None
-    """Names of panels of which one is seen at a time, such as objectives."""
+    panels: Callable[[ReportData], Iterable[str]] | None = None
+    """Names of panels shown one at a time, such as objectives."""
 
 
 def by_class(figure: Figure, alt: str, hover: Hover, classes: int) -> Shown:
-    """Show a figure whose parts are classes: of few, values are told under the pointer; very many are a PNG."""
+    """Show a figure whose parts are classes: with tooltips for few classes, as a PNG for very many."""
     return Shown(figure, alt, hover if classes <= MOST_NAMED else (), points=classes > MOST_DRAWN)
 
 
-def bars_say(figure: Figure, texts: Sequence[str]) -> Hover:
-    """Let the bars of a figure's last axes tell these texts, one each."""
+def bar_tooltips(figure: Figure, texts: Sequence[str]) -> Hover:
+    """Return tooltips for the bars of a figure's last axes, one each."""
     return [(bar, [text]) for bar, text in zip(figure.axes[-1].patches, texts, strict=False)]

@@ -1,4 +1,4 @@
-"""How well each class is recognised, beside how many images it was learnt from."""
+"""Recall of each class against its training images."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenhand.metrics.classification import class_recall
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
-from evenhand.report._report_data import Material
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown, by_class
 from evenhand.report.figures.style import (
     MOST_NAMED,
@@ -29,19 +29,19 @@ from evenhand.report.figures.style import (
 from evenhand.report.figures.tables import Runs, first_of, joint_confusion, recall_intervals
 from evenhand.statistics.intervals import mean_recall_interval
 
-# Very many classes are pooled into so many groups of similar counts.
 POOLS = 8
+"""Groups of similar counts that many classes are pooled into."""
 
 
 def recall_by_count(runs: Runs) -> Figure:
     """Draw the recall of each class against its training images, with 95% Wilson intervals, for several objectives.
 
     Up to 30 classes have a row each, the one with most training images on top. More are pooled with classes of similar
-    training counts, equal ones together. Seeds are averaged; as they are tested on the same images, an interval is as
-    wide as for one seed: it says what other test images could change, not what other seeds would.
+    training counts, equal ones together. Seeds are averaged; as they share test images, an
+    interval is as wide as for one seed: it covers other test images, not other seeds.
 
     Args:
-        runs: the predictions of each objective, one for each seed.
+        runs: the predictions of each objective, one per seed.
 
     Example:
         >>> import numpy as np
@@ -70,7 +70,7 @@ def _rows_of_recall(runs: Runs, first: Predictions) -> Figure:
         support = np.array([(first.targets == k).sum() for k in order])
         recall = class_recall(joint_confusion(seeds))[order]
         low, high = (ends[order] for ends in recall_intervals(seeds))
-        there = support > 0  # a class without a test image has a row, empty
+        there = support > 0  # a class without a test image has an empty row
         rows = np.arange(len(order)) + _dodge(position, len(runs)) * 0.7
         style = marker_style(position)
         axes.hlines(rows[there], 100 * low[there], 100 * high[there], color=style["color"], linewidth=1.2, alpha=0.6)
@@ -111,7 +111,7 @@ def _pools_of_recall(runs: Runs, first: Predictions) -> Figure:
 def _pooled_intervals(
     seeds: Sequence[Predictions], pools: Sequence[NDArray[np.intp]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the intervals of the recall of pooled classes, NaN where there is none."""
+    """Return the intervals of the recall of pooled classes, NaN if there is none."""
     results = correct_per_image(seeds)
     found: list[tuple[float, float]] = []
     for pool in pools:
@@ -126,7 +126,7 @@ def _pooled_intervals(
 
 
 def _pools(counts: NDArray[np.int64]) -> list[NDArray[np.intp]]:
-    """Cut the classes into groups of similar counts; equal counts stay together."""
+    """Split the classes into groups of similar counts; equal counts stay together."""
     order = from_most_to_fewest(counts)
     edges = {int(counts[part[0]]) for part in np.array_split(order, min(POOLS, len(order)))}
     place = np.searchsorted(np.sort(list(edges)), counts, side="left")
@@ -147,12 +147,12 @@ def class_rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _dodge(position: int, number: int) -> float:
-    """Return how far beside its place the position-th of several marks stands, -0.5 to 0.5."""
+    """Return the offset of the position-th of several markers, -0.5 to 0.5."""
     return (position - (number - 1) / 2) / max(number, 1)
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    runs = material.predictions()
+def _on_page(data: ReportData, _: str) -> Shown:
+    runs = data.predictions()
     first = first_of(runs)
     figure = recall_by_count(runs)
     order = from_most_to_fewest(first.train_counts).tolist()

@@ -1,4 +1,4 @@
-"""Which classes one objective recognises better than another, and which it pays with."""
+"""Difference in recall of each class between two objectives."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,8 +13,8 @@ from evenhand.metrics.classification import class_recall
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
-from evenhand.report._report_data import Material
-from evenhand.report.figures.page_figure import PageFigure, Shown, bars_say, by_class
+from evenhand.report._report_data import ReportData
+from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
 from evenhand.report.figures.style import (
     GAIN,
@@ -31,23 +31,23 @@ from evenhand.report.figures.style import (
 from evenhand.report.figures.tables import first_of, joint_confusion
 from evenhand.statistics.image_sampling import paired_image_error
 
-# Among very many classes, so many at each end of the differences are named.
 EXTREMES = 10
+"""Of many classes, the largest gains and losses that are named."""
 _Z = 1.959964
 
 
 def recall_difference(
     ours: Sequence[Predictions], baseline: Sequence[Predictions], *, names: tuple[str, str]
 ) -> Figure:
-    """Draw how much more of each class one objective recognises than another, in points of recall.
+    """Draw the difference in recall of each class between two objectives, in points.
 
-    The classes are ordered by training images. The intervals (95%, Bonett and Price's for paired shares) say what other
-    test images could change; with several seeds a small dot shows each, paired in the order given. Of more than 30
-    classes the ten largest gains and losses are named beside a picture of all; the extremes of many noisy numbers are
-    partly luck, which the intervals show.
+    The classes are ordered by training images. The 95% intervals (Bonett and Price, for paired proportions) are over
+    test images; with several seeds a small dot shows each, paired in the order given. With more than 30 classes, the
+    ten largest gains and losses are named next to a plot of all; extremes of many noisy numbers are partly chance, as
+    the intervals show.
 
     Args:
-        ours: the predictions of one objective, one for each seed.
+        ours: the predictions of one objective, one per seed.
         baseline: those of the other, tested on the same images.
         names: of the two objectives.
 
@@ -103,7 +103,7 @@ def recall_difference(
 
 
 def _draw_all(axes: Axes, difference: NDArray[np.float64], counts: NDArray[np.int64], title: str) -> None:
-    """Draw the differences of very many classes by rank, with the mean of each shot group."""
+    """Draw the differences of many classes by rank, with the mean of each shot group."""
     order = from_most_to_fewest(counts)
     ordered = np.nan_to_num(difference[order])
     colours = [GAIN if value >= 0 else LOSS for value in ordered]
@@ -130,10 +130,10 @@ def _draw_all(axes: Axes, difference: NDArray[np.float64], counts: NDArray[np.in
 def _paired_interval(
     ours: Sequence[Predictions], baseline: Sequence[Predictions]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ends of the interval of the difference in recall of each class, (K,) each, NaN without test images.
+    """Return the ends of the interval of the difference in recall of each class, (K,), NaN without test images.
 
-    Bonett and Price (2012) add one image to either kind of disagreement. With several seeds an image is gained or lost
-    by a part; the variance is then a little overstated.
+    Bonett and Price (2012) add one image to either kind of disagreement. With several seeds, an image is gained or lost
+    in part; the variance is then slightly overestimated.
     """
     results, other = correct_per_image(ours), correct_per_image(baseline)
     if not np.array_equal(results.ids, other.ids):
@@ -159,7 +159,7 @@ def _by_group(
     groups: NDArray[np.str_],
     num_classes: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the same over groups of images; NaN for a class tested on one group too."""
+    """Return the same over groups of images; also NaN for a class tested on a single group."""
     low, high = np.full(num_classes, np.nan), np.full(num_classes, np.nan)
     for k in np.unique(targets):
         found = paired_image_error(mine[None], theirs[None], targets, groups=groups, classes=[int(k)])
@@ -169,21 +169,21 @@ def _by_group(
     return low, high
 
 
-def _rivals(material: Material) -> Iterable[str]:
-    return [name for name in material.finished if material.comparison and name != material.comparison.baseline]
+def _compared(data: ReportData) -> Iterable[str]:
+    return [name for name in data.finished if data.comparison and name != data.comparison.baseline]
 
 
-def _on_page(material: Material, name: str) -> Shown:
-    assert material.comparison is not None
-    runs, baseline = material.predictions(), material.comparison.baseline
+def _on_page(data: ReportData, name: str) -> Shown:
+    assert data.comparison is not None
+    runs, baseline = data.predictions(), data.comparison.baseline
     first = runs[name][0]
     figure = recall_difference(runs[name], runs[baseline], names=(name, baseline))
     gains = 100 * (class_recall(joint_confusion(runs[name])) - class_recall(joint_confusion(runs[baseline])))
-    said = ["no test image" if np.isnan(gain) else f"{gain:+.1f} points" for gain in gains]
+    texts = ["no test image" if np.isnan(gain) else f"{gain:+.1f} points" for gain in gains]
     order = from_most_to_fewest(first.train_counts).tolist()
-    won, paid = int((gains > 0).sum()), int((gains < 0).sum())
-    alt = f"Difference in recall of each class, {name} against {baseline}: {won} classes won and {paid} paid."
-    hover = bars_say(figure, [f"{first.class_names[k]}: {said[k]}" for k in order])
+    rose, fell = int((gains > 0).sum()), int((gains < 0).sum())
+    alt = f"Difference in recall of each class, {name} against {baseline}: {rose} classes rose and {fell} fell."
+    hover = bar_tooltips(figure, [f"{first.class_names[k]}: {texts[k]}" for k in order])
     return by_class(figure, alt, hover, len(order))
 
 
@@ -191,6 +191,6 @@ DIFFERENCE = PageFigure(
     "difference",
     "differences",
     _on_page,
-    condition=lambda material: material.comparable() and bool(_rivals(material)),
-    panels=_rivals,
+    condition=lambda data: data.comparable() and bool(_compared(data)),
+    panels=_compared,
 )

@@ -1,4 +1,4 @@
-"""What all figures share: colours, texts that fit, legends that cover nothing, and saving."""
+"""Style of all figures: colours, text that fits, legends, and saving."""
 
 import io
 import warnings
@@ -21,7 +21,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 from evenhand.core.text import visible
 
-# Okabe and Ito's palette, told apart by people with any kind of colour vision; without yellow, too pale on white.
+# Okabe and Ito's palette, safe for any kind of colour vision; without yellow, which is too pale on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "^", "s")
@@ -31,8 +31,8 @@ INK, QUIET, FAINT = "#222222", "#666666", "#BBBBBB"
 
 FORMATS = (".png", ".svg", ".pdf")
 
-# Up to so many classes are named one by one; more of them are numbered.
 MOST_NAMED = 30
+"""More classes are numbered rather than named."""
 LONGEST_NAME = 40
 NAME_SIZE = 8.0
 
@@ -41,21 +41,21 @@ FALLBACK_FONTS = ("Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "Droid S
 
 
 def literal(text: str, most: int = LONGEST_NAME) -> str:
-    r"""Return a text as matplotlib must be given it: on one line, not too long, and never read as mathematics.
+    r"""Return text escaped for matplotlib: on one line, not too long, and never parsed as mathematics.
 
     Example:
         >>> from evenhand.report.figures.style import literal
         >>> print(literal("$x_1$ " + "y" * 50, most=10))
         \$x_1\$ yyy…
     """
-    # Line breaks and control characters would break the layout or the XML of an SVG; so would lone surrogates.
+    # Line breaks, control characters and lone surrogates would break the layout or the XML of an SVG.
     text = visible(text)
     text = text if len(text) <= most else f"{text[: most - 1]}…"
     return text.replace("$", r"\$")
 
 
 def width_of(text: str, size: float = NAME_SIZE) -> float:
-    """Return how wide a text is drawn, in inches, at a size in points."""
+    """Return the width of a text in inches, at a size in points."""
     with _missing_glyphs_are_boxes():
         width, _, _ = text_to_path.get_text_width_height_descent(
             text.replace(r"\$", "$"), FontProperties(size=size), ismath=False
@@ -69,7 +69,7 @@ def widest(texts: Sequence[str], size: float = NAME_SIZE) -> float:
 
 
 def wrap(text: str, inches: float, size: float = NAME_SIZE, *, lines: int = 1) -> str:
-    r"""Break a text into lines of this width, at spaces where there are any; what does not fit ends in an ellipsis.
+    r"""Break a text into lines of this width, at spaces if possible; what does not fit ends in an ellipsis.
 
     Example:
         >>> from evenhand.report.figures.style import wrap
@@ -97,7 +97,7 @@ def wrap(text: str, inches: float, size: float = NAME_SIZE, *, lines: int = 1) -
 
 
 def _fitting(text: str, inches: float, size: float) -> int:
-    """Return how many letters of a text fit, at least 1."""
+    """Return how many characters of a text fit, at least 1."""
     low, high = 1, len(text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -106,7 +106,7 @@ def _fitting(text: str, inches: float, size: float) -> int:
 
 
 class ShownFigure(Figure):
-    """A figure that shows itself in a notebook."""
+    """A figure that is displayed in notebooks."""
 
     def _repr_png_(self) -> bytes:
         return figure_bytes(self, ".png")
@@ -118,7 +118,7 @@ def new_figure(width: float, height: float, *, layout: Literal["constrained"] | 
 
 
 def clear_frame(axes: Axes, grid: str = "y") -> None:
-    """Leave of the frame only the axes, and draw a quiet grid behind the data."""
+    """Keep only the left and bottom spines, and draw a light grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color=FAINT, linewidth=0.5)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
@@ -131,7 +131,7 @@ def heading(axes: Axes, text: str, inches: float, *, size: float = 10.0) -> None
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """Put a legend below everything, and make the figure higher by as much as it needs."""
+    """Put a legend below the figure, and increase the height as needed."""
     size = 8.5
     room = figure.get_figwidth() - 0.2
     shown = [wrap(label, room - 0.7, size) for label in labels]
@@ -152,7 +152,7 @@ def marker_style(position: int) -> dict[str, Any]:
 
 
 def thinned(number: int) -> list[int]:
-    """Return at most 11 round places among many: the first, then every so many-th.
+    """Return at most 11 round indices: the first, then in equal steps.
 
     Example:
         >>> from evenhand.report.figures.style import thinned
@@ -165,7 +165,7 @@ def thinned(number: int) -> list[int]:
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return round places on a logarithmic axis, at least two.
+    """Return round ticks of a logarithmic axis, at least two.
 
     Example:
         >>> from evenhand.report.figures.style import round_ticks
@@ -178,12 +178,12 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def from_most_to_fewest(counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the classes by training images, the largest first; equal ones as they come."""
+    """Return the classes by training images, the largest first; equal ones in their order."""
     return np.argsort(-counts, kind="stable")
 
 
 def show_picture(axes: Axes, image: NDArray[np.uint8]) -> None:
-    """Draw a picture, (H, W, 1) or (H, W, 3), pixel by pixel."""
+    """Draw an image, (H, W, 1) or (H, W, 3), without interpolation."""
     grey = image.ndim == 2 or image.shape[2] == 1
     axes.imshow(image.reshape(image.shape[:2]) if grey else image, cmap="gray", vmin=0, vmax=255, interpolation="none")
     axes.set_xticks([])
@@ -213,7 +213,7 @@ def figure_bytes(figure: Figure, ending: str) -> bytes:
         if isinstance(text, Text) and not text.get_text().isascii():
             text.set_fontfamily(["sans-serif", *(font for font in FALLBACK_FONTS if font in installed)])
     file = io.BytesIO()
-    # A date and random ids would make every file of one and the same figure different.
+    # Without dates and random ids, equal figures give equal files.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with mpl.rc_context({"svg.hashsalt": "evenhand"}), _missing_glyphs_are_boxes():
         figure.savefig(file, format=kind, dpi=160, metadata=undated)
@@ -221,7 +221,7 @@ def figure_bytes(figure: Figure, ending: str) -> bytes:
 
 
 def save_figure(figure: Figure, path: Path | str) -> None:
-    """Write a figure as PNG, SVG or PDF, by the ending of the path.
+    """Write a figure as PNG, SVG or PDF, by the suffix of the path.
 
     Example:
         >>> import tempfile
@@ -246,7 +246,7 @@ def _has_foreign_texts(figure: Figure) -> bool:
 
 @contextmanager
 def _missing_glyphs_are_boxes() -> Iterator[None]:
-    """Say nothing of letters that no installed font has; they are drawn as boxes."""
+    """Do not warn of characters that no installed font has; they are drawn as boxes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
         yield

@@ -1,4 +1,4 @@
-"""What figures of several models need of their predictions."""
+"""Tables that several figures need, from predictions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
-from evenhand.metrics.classification import Confusion, confusion_matrix
+from evenhand.metrics.classification import Confusion
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
 from evenhand.statistics.intervals import class_recall_intervals
 
 Runs = Mapping[str, Sequence[Predictions]]
-"""The predictions of each objective, one for each seed."""
+"""The predictions of each objective, one per seed."""
 
 
 def first_of(runs: Runs) -> Predictions:
-    """Return any of the predictions, for class names and counts, after a check that all have the same classes."""
+    """Return the first predictions, for class names and counts; all must have the same classes."""
     empty = [name for name, seeds in runs.items() if not seeds]
     if not runs or empty:
         raise EvenhandError(f"There are no predictions to draw{f' for {some(empty)}' if empty else ''}.")
@@ -25,20 +25,18 @@ def first_of(runs: Runs) -> Predictions:
     for name, seeds in runs.items():
         if any(each.class_names != first.class_names for each in seeds):
             raise EvenhandError(
-                f"The models were not trained on the same classes: {some(first.class_names)} and, for {name!r}, others."
+                f"The models have different classes: {some(first.class_names)}, but {name!r} has others."
             )
     return first
 
 
 def joint_confusion(seeds: Sequence[Predictions]) -> Confusion:
     """Return the sum of the confusion matrices of several seeds, (K, K)."""
-    total: Confusion = np.sum(
-        [confusion_matrix(each.targets, each.predicted(), each.num_classes) for each in seeds], axis=0
-    )
+    total: Confusion = np.sum([each.confusion for each in seeds], axis=0)
     return total
 
 
 def recall_intervals(seeds: Sequence[Predictions]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return 95% intervals of the recall of each class, (K,) each; an image counts once, however many seeds test it."""
+    """Return 95% intervals of the recall of each class, (K,) each; an image tested by several seeds counts once."""
     results = correct_per_image(seeds)
     return class_recall_intervals(results.correct, results.targets, seeds[0].num_classes, groups=results.groups)

@@ -1,4 +1,4 @@
-"""The verdict as one picture: differences from the baseline with their intervals, the zero line and the margin."""
+"""The verdict as a figure: differences from the baseline with intervals, the zero line and the margin."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison.verdict import Difference, outcome_words
-from evenhand.report._report_data import DifferenceRow, Material
+from evenhand.report._report_data import DifferenceRow, ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -25,11 +25,11 @@ from evenhand.report.figures.style import (
 def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline: str) -> Figure:
     """Draw the primary differences, in points: a dot and an interval each, the zero line, and the margin as a band.
 
-    What is better has the colour of gains, what is worse that of losses; what cannot be told is grey.
+    Better is blue, worse is orange, undecided is grey.
 
     Args:
         differences: of one comparison; only those of the first metric are drawn.
-        baseline: what they are differences from.
+        baseline: its name.
 
     Example:
         >>> from evenhand.experiments.comparison import judge_differences
@@ -40,7 +40,7 @@ def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline:
         ['cce', 'cot']
     """
     if not differences:
-        raise EvenhandError("There is no difference to draw.")
+        raise EvenhandError("There are no differences to draw.")
     shown = [each for each in differences if each.metric == differences[0].metric]
     names = [literal(each.objective) for each in shown]
     words = [_words(each) for each in shown]
@@ -59,7 +59,7 @@ def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline:
     clear_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(
-        f"balanced accuracy against {literal(baseline)} (points); band: too small to matter", fontsize=NAME_SIZE
+        f"balanced accuracy against {literal(baseline)} (points); band: smaller than the margin", fontsize=NAME_SIZE
     )
     other = axes.secondary_yaxis("right")
     other.set_yticks(range(len(shown)), words, fontsize=NAME_SIZE)
@@ -74,18 +74,18 @@ def _words(difference: Difference | DifferenceRow) -> str:
     return difference.words or difference.outcome
 
 
-def _on_page(material: Material, _: str) -> Shown:
-    assert material.comparison is not None
-    comparison = material.comparison
+def _on_page(data: ReportData, _: str) -> Shown:
+    assert data.comparison is not None
+    comparison = data.comparison
     primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
-    said = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {_words(each)}" for each in primary)
+    texts = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {_words(each)}" for each in primary)
     figure = verdict_picture(comparison.differences, comparison.baseline)
-    return Shown(figure, f"Differences in balanced accuracy against {comparison.baseline}: {said}.")
+    return Shown(figure, f"Differences in balanced accuracy against {comparison.baseline}: {texts}.")
 
 
 VERDICT = PageFigure(
     "verdict",
     "verdict",
     _on_page,
-    condition=lambda material: material.comparison is not None and bool(material.comparison.differences),
+    condition=lambda data: data.comparison is not None and bool(data.comparison.differences),
 )

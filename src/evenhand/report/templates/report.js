@@ -59,26 +59,26 @@ function sortRows(body, column, falling) {
 for (const filter of document.querySelectorAll(".filters[data-rows]")) {
   const rows = [...document.getElementById(filter.dataset.rows).tBodies[0].rows];
   const input = filter.querySelector("input");
-  const told = filter.querySelector("output");
+  const count = filter.querySelector("output");
   const apply = () => {
-    const wanted = input.value.trim().toLowerCase();
+    const query = input.value.trim().toLowerCase();
     let shown = 0;
     for (const row of rows) {
-      const fits = row.cells[0].dataset.value.toLowerCase().includes(wanted);
+      const fits = row.cells[0].dataset.value.toLowerCase().includes(query);
       row.classList.toggle("away", !fits);
       shown += fits;
     }
-    told.textContent = wanted ? `${shown} of ${rows.length}` : "";
+    count.textContent = query ? `${shown} of ${rows.length}` : "";
   };
   input.addEventListener("input", apply);
   filter.hidden = false;
   apply();
 }
 
-/* Filters of galleries: by what a picture shows, and by what it was taken for. */
+/* Filters of galleries, by actual and predicted class. */
 for (const gallery of document.querySelectorAll(".gallery")) {
   const items = [...gallery.children];
-  const told = make("output", {});
+  const count = make("output", {});
   const chooser = (label, key) => {
     const names = [...new Set(items.map((item) => item.dataset[key]))];
     names.sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
@@ -86,7 +86,7 @@ for (const gallery of document.querySelectorAll(".gallery")) {
     const fits = (item) => select.value === "" || item.dataset[key] === names[Number(select.value)];
     return { select, fits, label: make("label", { textContent: label }, select) };
   };
-  const choosers = [chooser("is ", "actual"), chooser("taken for ", "predicted")];
+  const choosers = [chooser("actual ", "actual"), chooser("predicted ", "predicted")];
   const apply = () => {
     let shown = 0;
     for (const item of items) {
@@ -94,10 +94,10 @@ for (const gallery of document.querySelectorAll(".gallery")) {
       item.classList.toggle("away", !fits);
       shown += fits;
     }
-    told.textContent = `${shown} of ${items.length} pictures`;
+    count.textContent = `${shown} of ${items.length} images`;
   };
   choosers.forEach((each) => each.select.addEventListener("change", apply));
-  gallery.before(make("div", { className: "filters" }, ...choosers.map((each) => each.label), told));
+  gallery.before(make("div", { className: "filters" }, ...choosers.map((each) => each.label), count));
   apply();
 }
 

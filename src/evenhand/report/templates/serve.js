@@ -1,5 +1,5 @@
-// The list of runs: sorted, filtered, kept up to date, and two of them side by side. No library, nothing to build.
-// All texts come from strangers' files: they are only ever set as text, never as HTML.
+// The list of runs: sorting, filtering, polling, and a comparison of two runs. No library, no build step.
+// All texts come from untrusted files: they are only ever set as text, never as HTML.
 import { curvesOf, draw, labels, make, percent } from "./serve_curves.js";
 
 const find = (selector, within = document) => within.querySelector(selector);
@@ -17,7 +17,7 @@ function fillRow(row, kind, columns) {
   const element = make("tr", { role: "row", "data-id": row.id, "data-state": row.state });
   const tick = make("td", { class: "tick", role: "cell" });
   if (kind === "runs") {
-    const box = make("input", { type: "checkbox", "aria-label": `side by side: ${row.cells[0].text}` });
+    const box = make("input", { type: "checkbox", "aria-label": `compare: ${row.cells[0].text}` });
     box.checked = ticked.has(row.id);
     box.addEventListener("change", () => toggle(row.id, box.checked));
     tick.append(box);
@@ -47,7 +47,7 @@ function inOrder(rows, by) {
   const before = (one, other) => {
     const [a, b] = [one.cells[by.column].sort, other.cells[by.column].sort];
     const [noA, noB] = [a === null || a === "", b === null || b === ""];
-    if (noA || noB) return noA - noB; // what is not known stands last either way
+    if (noA || noB) return noA - noB; // missing values last either way
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
     return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
   };
@@ -55,8 +55,8 @@ function inOrder(rows, by) {
 }
 
 function matches(row, words) {
-  const told = [row.state, ...row.problems, ...row.cells.flatMap((cell) => [cell.text, cell.note])];
-  const text = told.join(" ").toLowerCase();
+  const texts = [row.state, ...row.problems, ...row.cells.flatMap((cell) => [cell.text, cell.note])];
+  const text = texts.join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -68,8 +68,8 @@ function showTable(kind) {
   const body = table.tBodies[0];
   const old = new Map([...body.rows].map((row) => [row.dataset.id, row]));
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
-  const line = focused?.closest("tr").dataset.id; // asked for now: the element may be taken out below
-  const wanted = rows.map((row) => {
+  const line = focused?.closest("tr").dataset.id; // before the element is removed below
+  const elements = rows.map((row) => {
     const known = old.get(row.id);
     const content = JSON.stringify(row);
     if (known !== undefined && known.content === content) return known;
@@ -78,8 +78,8 @@ function showTable(kind) {
     shown.content = content;
     return shown;
   });
-  if (wanted.length !== body.rows.length || wanted.some((row, place) => row !== body.rows[place])) {
-    body.replaceChildren(...wanted);
+  if (elements.length !== body.rows.length || elements.some((row, place) => row !== body.rows[place])) {
+    body.replaceChildren(...elements);
   }
   refocus(focused, line, body);
   table.nextElementSibling.hidden = rows.length > 0;
@@ -88,7 +88,7 @@ function showTable(kind) {
   return rows.length;
 }
 
-// A row with news keeps its tick box: a click that is under way must not find it gone.
+// A row that changes keeps its checkbox, so that a click is not lost.
 function refill(row, fresh) {
   while (row.children.length > 1) row.lastElementChild.remove();
   row.append(...[...fresh.children].slice(1));
@@ -96,7 +96,7 @@ function refill(row, fresh) {
   return row;
 }
 
-// A row that has moved or changed takes the focus along.
+// A row that has moved or changed keeps the focus.
 function refocus(focused, id, body) {
   if (focused === null || document.activeElement === focused) return;
   const row = [...body.rows].find((each) => each.dataset.id === id);
@@ -131,12 +131,12 @@ function sortable(kind) {
   }
 }
 
-// ---- Runs side by side
+// ---- Comparison of two runs
 
 function toggle(id, on) {
   if (on) ticked.add(id);
   else ticked.delete(id);
-  while (ticked.size > 2) ticked.delete(ticked.values().next().value); // the third takes the place of the first
+  while (ticked.size > 2) ticked.delete(ticked.values().next().value); // the third replaces the first
   for (const box of document.querySelectorAll("#runs .tick input")) {
     box.checked = ticked.has(box.closest("tr").dataset.id);
   }
@@ -147,18 +147,18 @@ function toggle(id, on) {
 async function showSide() {
   const ids = [...ticked];
   await Promise.all(ids.map(fetchDetails));
-  if (ids.join() !== [...ticked].join()) return; // ticked otherwise in the meantime
+  if (ids.join() !== [...ticked].join()) return; // the selection has changed
   const runs = ids.map((id) => details.get(id)).filter(Boolean);
   find("#side").hidden = find("#ticked").hidden = runs.length === 0;
   document.body.classList.toggle("ticking", runs.length > 0);
   if (runs.length === 0) return;
-  const title = runs.map((run) => run.name).join(" beside ");
+  const title = runs.map((run) => run.name).join(" and ");
   find("#side-title").textContent = find("#ticked a").textContent = title;
   const differ = runs.length === 2 && ["source", "imbalance"].find((key) => runs[0][key] !== runs[1][key]);
   find("#side-warning").hidden = !differ;
   find("#side-warning").textContent = differ ? `They differ in ${differ}: differences mean little.` : "";
   renew("#curves", runs.map((run) => [run.name, run.curves, run.epochs]), () => curvesOf(runs));
-  renew("#measures", runs.map((run) => [run.measures, run.cells]), () => measuresOf(runs));
+  renew("#metrics", runs.map((run) => [run.metrics, run.cells]), () => metricsOf(runs));
   renew("#classes", runs.map((run) => [run.classes, run.name]), () => classesOf(runs));
 }
 
@@ -171,7 +171,7 @@ async function fetchDetails(id) {
   if (answer?.ok) details.set(id, await answer.json());
 }
 
-// Draws a part again only if what it shows has changed, so that it keeps its place and its focus.
+// Redraws a part only if its content has changed, so that it keeps scroll position and focus.
 function renew(selector, content, parts) {
   const place = find(selector);
   const text = JSON.stringify(content);
@@ -186,12 +186,6 @@ function signed(number, digits) {
   return Number(size) === 0 ? size : (number < 0 ? "\u2212" : "+") + size;
 }
 
-function told(measure) {
-  if (!measure || measure.value === null) return "";
-  if (measure.kind === "share") return percent(measure.value);
-  return measure.kind === "count" ? String(measure.value) : measure.value.toPrecision(3);
-}
-
 function head(runs, ...before) {
   const cells = before.map((text) => make("th", { scope: "col" }, text));
   runs.forEach((run, place) => cells.push(make("th", { scope: "col", class: `line${place}` }, labels(runs)[place])));
@@ -199,25 +193,24 @@ function head(runs, ...before) {
   return make("thead", {}, make("tr", {}, ...cells));
 }
 
-function measuresOf(runs) {
-  const first = runs.find((run) => run.measures.length);
-  if (!first) return [make("p", { class: "quiet" }, "Figures on the test set come when a run is finished.")];
+function metricsOf(runs) {
+  const first = runs.find((run) => run.metrics.length);
+  if (!first) return [make("p", { class: "quiet" }, "Metrics on the test set appear when a run is finished.")];
   const body = make("tbody");
-  first.measures.forEach(({ name, kind }) => {
-    const found = runs.map((run) => run.measures.find((measure) => measure.name === name));
-    if (found.every((measure) => !measure || measure.value === null)) return;
-    const row = make("tr", {}, make("th", { scope: "row" }, name));
-    for (const measure of found) {
-      const cell = make("td", {}, told(measure));
-      const between = measure?.interval ? `${percent(measure.interval[0])} to ${percent(measure.interval[1])}` : "";
-      if (measure?.note || between) cell.append(make("small", {}, measure.note || between));
+  first.metrics.forEach(({ title, kind }) => {
+    const found = runs.map((run) => run.metrics.find((metric) => metric.title === title));
+    if (found.every((metric) => !metric || metric.value === null)) return;
+    const row = make("tr", {}, make("th", { scope: "row" }, title));
+    for (const metric of found) {
+      const cell = make("td", {}, metric?.text ?? "");
+      if (metric?.note) cell.append(make("small", {}, metric.note));
       row.append(cell);
     }
     if (runs.length === 2) row.append(make("td", {}, differenceOf(found, kind)));
     body.append(row);
   });
-  const against = runs.length === 2 ? "; differences are the second less the first, in points for shares" : "";
-  const caption = make("caption", {}, `On the test set, intervals of 95%${against}.`);
+  const against = runs.length === 2 ? "; differences are second minus first, in points for percentages" : "";
+  const caption = make("caption", {}, `On the test set, with 95% intervals${against}.`);
   return [make("div", { class: "scroll" }, make("table", {}, caption, head(runs, ""), body))];
 }
 
