@@ -92,6 +92,18 @@ def test_ldam_takes_a_margin_off_the_correct_class(batch, dtype, scale, margin):
     )
 
 
+@repeatable
+@given(batch=batches(), dtype=precisions)
+def test_a_scale_per_class_multiplies_the_logits(batch, dtype):
+    scale = torch.linspace(0.2, 2, reference.flat_rows(*batch)[0].shape[1], dtype=torch.float64)
+    check(
+        lambda z, t, **kwargs: adjusted_cross_entropy(z, t, scale=scale, **kwargs),
+        lambda z, t: F.cross_entropy(z * scale, t, reduction="none"),
+        batch,
+        dtype,
+    )
+
+
 def test_defaults_of_ldam_are_those_of_its_authors():
     cosines, target = torch.rand(4, K, dtype=torch.float64), torch.tensor([0, 2, 4, 4])
     expected = reference.ldam_rows(cosines, target, torch.tensor(COUNTS), 0.5, 30.0).mean()

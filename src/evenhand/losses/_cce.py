@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evenhand.losses._adjusted import adjusted_cross_entropy, shifted
+from evenhand.losses._adjusted import adjusted_cross_entropy, scale_and_shift
 from evenhand.losses._complement import complement_rows
-from evenhand.losses._counts import Counts, check_length, logit_offset
+from evenhand.losses._counts import Counts, check_counts, logit_offset
 from evenhand.losses._input import (
     check,
     check_gamma,
@@ -188,7 +188,7 @@ def complement_cross_entropy(
     check_rivals(rivals, classes, spare, target)
     check_adjustment(counts, tau, offset, complement_on)
     if counts is not None:
-        offset = logit_offset(check_length(counts, classes), tau).to(input.device)
+        offset = logit_offset(check_counts(counts, classes), tau).to(input.device)
     check_per_class(offset, "offset", classes)
     check_per_class(margin, "margin", classes)
     cross_entropy = partial(
@@ -201,7 +201,7 @@ def complement_cross_entropy(
         return cross_entropy(input, target, weight, offset=offset, reduction=reduction)
     logits, labels = with_batch(input, target)
     if complement_on == "adjusted":
-        logits, offset = shifted(logits, offset), None
+        logits, offset = scale_and_shift(logits, offset), None
     if labels.is_floating_point():
         refuse_ignore_index(ignore_index)
         number, per_class = (1.0, factor) if isinstance(factor, Tensor) else (factor, None)

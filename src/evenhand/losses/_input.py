@@ -95,13 +95,13 @@ def _check_tensor(value: Any, name: str) -> None:
 
 
 def check_per_class(value: Any, name: str, classes: int) -> None:
-    """Refuse what is not one floating-point number a class, or nothing at all."""
+    """Raise an error unless a value is None or one floating-point number per class."""
     if value is None:
         return
     _check_tensor(value, name)
     if tuple(value.shape) != (classes,) or value.dtype not in DTYPES:
         raise ValueError(
-            f"{name} must hold {classes} floating-point numbers, one a class, "
+            f"{name} must hold {classes} floating-point numbers, one per class, "
             f"got {value.dtype} of shape {tuple(value.shape)}."
         )
 
