@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evenhand import ComplementCrossEntropyLoss, FocalLoss
-from evenhand.losses import BalancedSoftmaxLoss, LDAMLoss, LogitAdjustedLoss
+from evenhand.losses import BalancedSoftmaxLoss, LDAMLoss, LogitAdjustedLoss, VSLoss
 from evenhand.losses.functional import (
     adjusted_cross_entropy,
     balanced_softmax_loss,
@@ -15,6 +15,7 @@ from evenhand.losses.functional import (
     focal_loss,
     ldam_loss,
     logit_adjusted_cross_entropy,
+    vs_loss,
 )
 
 LOGITS = torch.zeros(3, 4)
@@ -227,6 +228,10 @@ def test_what_does_not_fit_the_classes(settings, shown):
         (lambda: LDAMLoss(COUNTS, scale=-1), "-1"),
         (lambda: LDAMLoss(COUNTS, scale=0.0), "0.0"),
         (lambda: LDAMLoss(COUNTS, max_margin="wide"), "'wide'"),
+        (lambda: vs_loss(LOGITS, TARGET, [1, 2, 3]), "got 3"),
+        (lambda: vs_loss(LOGITS, TARGET, COUNTS, gamma=-1), "-1"),
+        (lambda: VSLoss(COUNTS, tau=-1), "-1"),
+        (lambda: VSLoss([1, 2])(LOGITS, TARGET), "counts must be 4 numbers, one per class, got 2."),
     ],
 )
 def test_losses_that_know_the_counts(call, shown):

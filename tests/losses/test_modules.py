@@ -25,6 +25,7 @@ MODULES = {
     "LogitAdjustedLoss": (COUNTS,),
     "BalancedSoftmaxLoss": (COUNTS,),
     "LDAMLoss": (COUNTS,),
+    "VSLoss": (COUNTS,),
 }
 
 
@@ -100,6 +101,7 @@ def test_docstrings_have_one_order(name):
         (functional.logit_adjusted_cross_entropy, (COUNTS,)),
         (functional.balanced_softmax_loss, (COUNTS,)),
         (functional.ldam_loss, (COUNTS,)),
+        (functional.vs_loss, (COUNTS,)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -10,7 +10,7 @@ from evenhand.losses._adjusted import adjust_logits, adjusted_cross_entropy
 from evenhand.losses._cce import complement_cross_entropy, complement_entropy
 from evenhand.losses._counts import Counts, check_counts, class_weights, frequent_rivals, ldam_margins, logit_offset
 from evenhand.losses._focal import focal_loss
-from evenhand.losses._input import check, check_scale
+from evenhand.losses._input import check, check_number, check_scale
 
 __all__ = [
     "adjust_logits",
@@ -25,6 +25,8 @@ __all__ = [
     "ldam_margins",
     "logit_adjusted_cross_entropy",
     "logit_offset",
+    "vs_factors",
+    "vs_loss",
 ]
 
 
@@ -198,6 +200,92 @@ def ldam_loss(
         weight,
         margin=check_scale(scale) * ldam_margins(n, max_margin).to(input.device),
         scale=scale,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+
+
+def vs_factors(counts: Counts, gamma: float = 0.3) -> Tensor:
+    r"""Return the factor of each class in the vector-scaling loss; rarer classes have smaller factors.
+
+    .. math::
+        \Delta_k = \left( \frac{n_k}{\max_j n_j} \right)^\gamma
+
+    (Kini et al. 2021, *Label-Imbalanced and Group-Sensitive Classification under Overparameterization*.)
+
+    Args:
+        counts: training images per class, (K).
+        gamma: the exponent, 0 or more.
+
+    Returns:
+        (K), float64.
+
+    Example:
+        >>> from evenhand.losses.functional import vs_factors
+        >>> vs_factors([10000, 100], gamma=0.5)
+        tensor([1.0000, 0.1000], dtype=torch.float64)
+    """
+    n = check_counts(counts)
+    return (n / n.amax()) ** check_number(gamma, "gamma", least=0)
+
+
+def vs_loss(
+    input: Tensor,
+    target: Tensor,
+    counts: Counts,
+    weight: Tensor | None = None,
+    *,
+    gamma: float = 0.3,
+    tau: float = 1.0,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    r"""Vector-scaling loss (VS): cross entropy of logits scaled and shifted by class, in training only.
+
+    .. math::
+        \mathrm{VS} = -\log \frac{\exp(\Delta_g z_g + \tau \log \pi_g)}{\sum_j \exp(\Delta_j z_j + \tau \log \pi_j)},
+        \qquad \Delta_k = \left( \frac{n_k}{\max_j n_j} \right)^\gamma, \qquad \pi_k = \frac{n_k}{\sum_j n_j}
+
+    (Kini et al. 2021, *Label-Imbalanced and Group-Sensitive Classification under Overparameterization*; the defaults
+    are those of the authors' code.) With `gamma=0` it is :func:`logit_adjusted_cross_entropy`.
+
+    When to use it: where training reaches zero error. Offsets then lose their effect as the logits grow; a factor keeps
+    its effect, since a rare class needs larger logits for the same loss. Tune both settings on validation images.
+
+    Args:
+        input: logits, (K), (N, K) or (N, K, d1, ...), with K >= 2. Half precision is computed in float32.
+        target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        counts: training images per class, (K). A count of 0 is treated like the smallest positive count.
+        weight: a weight per class, (K).
+        gamma: the exponent of the factors, 0 or more.
+        tau: the multiple of the log prior, 0 or more.
+        ignore_index: rows with this class index are ignored.
+        reduction: `"mean"`, `"sum"` or `"none"`, as in cross entropy.
+        label_smoothing: as in cross entropy, of the adjusted logits.
+
+    Returns:
+        A scalar, or (), (N) or (N, d1, ...) with `reduction="none"`; of the input's dtype, or float32 under autocast.
+
+    Raises:
+        ValueError: for invalid shapes, dtypes, counts or settings.
+        IndexError: for a class index outside 0..K-1 that is not `ignore_index`, in eager mode on the CPU.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses.functional import vs_loss
+        >>> logits, target = torch.tensor([[4.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1])
+        >>> vs_loss(logits, target, [900, 100], reduction="none")  # the same logits cost a rare class more
+        tensor([0.0020, 0.7592])
+    """
+    n = check_counts(counts, check(input, target, weight, reduction))
+    return adjusted_cross_entropy(
+        input,
+        target,
+        weight,
+        scale=vs_factors(n, gamma).to(input.device),
+        offset=logit_offset(n, tau).to(input.device),
         ignore_index=ignore_index,
         reduction=reduction,
         label_smoothing=label_smoothing,

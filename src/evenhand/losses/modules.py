@@ -337,6 +337,64 @@ class LDAMLoss(_CountAwareLoss):
         return f"max_margin={self.max_margin}, scale={self.scale}"
 
 
+class VSLoss(_CountAwareLoss):
+    r"""Vector-scaling loss (VS): cross entropy of logits scaled and shifted by class, in training only.
+
+    .. math::
+        \mathrm{VS} = -\log \frac{\exp(\Delta_g z_g + \tau \log \pi_g)}{\sum_j \exp(\Delta_j z_j + \tau \log \pi_j)},
+        \qquad \Delta_k = \left( \frac{n_k}{\max_j n_j} \right)^\gamma, \qquad \pi_k = \frac{n_k}{\sum_j n_j}
+
+    See :func:`evenhand.losses.functional.vs_loss` for the details of each argument.
+
+    Args:
+        counts: training images per class, (K). The factors and offset computed from them are buffers of the module.
+        weight: a weight per class, (K); a buffer of the module.
+        gamma: the exponent of the factors.
+        tau: the multiple of the log prior.
+        ignore_index: rows with this class index are ignored.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        label_smoothing: as in cross entropy.
+
+    Shape:
+        - input: logits, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import VSLoss
+        >>> VSLoss([900, 100])(torch.tensor([[0.0, 4.0]]), torch.tensor([1]))
+        tensor(0.7592)
+    """
+
+    factors: Tensor
+    offset: Tensor
+
+    def __init__(
+        self,
+        counts: Counts,
+        weight: Tensor | None = None,
+        *,
+        gamma: float = 0.3,
+        tau: float = 1.0,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, ignore_index, reduction, label_smoothing)
+        self.gamma, self.tau = gamma, tau
+        self.register_buffer("factors", functional.vs_factors(counts, gamma).float())
+        self.register_buffer("offset", functional.logit_offset(counts, tau).float())
+
+    def adjustment(self) -> dict[str, Any]:
+        """Return the scale and the offset of the logits."""
+        return {"scale": self.factors, "offset": self.offset}
+
+    def extra_repr(self) -> str:
+        """Show the settings in the printed module."""
+        return f"gamma={self.gamma}, tau={self.tau}"
+
+
 class FocalLoss(nn.Module):
     r"""Focal loss on the softmax: cross entropy with well classified rows weighted down.
 
