@@ -1,11 +1,11 @@
-"""How fast batches are beside what a user would write with torchvision, and how much memory they take.
+"""Compare batches of evenhand with the usual torchvision pipeline: images per second and memory.
 
     python benchmarks/data.py [--images cifar10.npz] [--count 5000] [--rounds 5]
 
-Both read the same PNG files of 32 x 32 pixels on one thread and give batches of 128: padded by 4, cut and mirrored at
-random, normalised. torchvision's side is ImageFolder, PIL transforms and a DataLoader without workers. In each round
-both run the same work, in turn, and the ratios are medians over the rounds. Without `--images` (an .npz with
-`train_images` and `train_labels`) the files are scikit-learn's digits, enlarged and in colour.
+Both read the same PNG files of 32 x 32 pixels on one thread and return batches of 128: padded by 4, randomly cropped
+and flipped, normalised. torchvision uses ImageFolder, PIL transforms and a DataLoader without workers. Both do the same
+work in turn in each round, and ratios are medians over the rounds. Without `--images` (an .npz with `train_images` and
+`train_labels`) the files are scikit-learn's digits, enlarged and in colour.
 """
 
 import argparse
@@ -63,8 +63,8 @@ def table_of(root: Path) -> SampleTable:
     return SampleTable("files", tuple(names), labels, np.array(paths), FilePixels(root, paths))
 
 
-def theirs(root: Path) -> DataLoader[tuple[torch.Tensor, int]]:
-    """Build the usual pipeline."""
+def torchvision_loader(root: Path) -> DataLoader[tuple[torch.Tensor, int]]:
+    """Build the torchvision pipeline."""
     steps = [
         transforms.RandomCrop(32, padding=4),
         transforms.RandomHorizontalFlip(),
@@ -92,8 +92,8 @@ def first_epoch(table: SampleTable, cache: Path) -> tuple[float, Images]:
 
 
 def measure_speed(root: Path, cache: Path, rounds: int) -> None:
-    """Print images a second and ratios."""
-    table, loader = table_of(root), theirs(root)
+    """Print images per second and ratios."""
+    table, loader = table_of(root), torchvision_loader(root)
     preprocessing = Preprocessing(crop_size=32, mean=MEAN, std=STD)
     times: dict[str, list[float]] = {name: [] for name in ("torchvision", "first", "reopened", "later", "streamed")}
     for number in range(rounds + 1):
@@ -123,7 +123,7 @@ def measure_speed(root: Path, cache: Path, rounds: int) -> None:
 
 
 def memory_of(root: Path, cache: Path, budget: int) -> str:
-    """Load and serve an epoch within a budget; return a line on the memory it took. Run in a process of its own."""
+    """Iterate over an epoch within a memory budget and return a line about its memory; needs a process of its own."""
     table = table_of(root)
     preprocessing = Preprocessing(crop_size=32, mean=MEAN, std=STD)
     few = np.arange(3 * BATCH)
@@ -132,7 +132,9 @@ def memory_of(root: Path, cache: Path, budget: int) -> str:
         for batch in Batches(images, table.labels, rows, preprocessing, BATCH).train(0, 0):
             del batch
 
-    serve(open_images(table, cache=cache / "warm", budget=0, progress=False), few)  # libraries take what they keep
+    serve(
+        open_images(table, cache=cache / "warm", budget=0, progress=False), few
+    )  # memory that libraries keep is allocated first
     Path("/proc/self/clear_refs").write_text("5")
     before = peak()
     images = open_images(table, cache=cache / "measured", budget=budget, progress=False)
@@ -142,7 +144,7 @@ def memory_of(root: Path, cache: Path, budget: int) -> str:
 
 
 def peak() -> int:
-    """Return the most memory this process had since the peak was reset, in bytes (Linux)."""
+    """Return the peak memory of this process since it was last reset, in bytes (Linux)."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 

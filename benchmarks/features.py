@@ -1,10 +1,9 @@
-"""What features cost beside the network alone.
+"""Measure the time to extract features, relative to the network alone.
 
     python benchmarks/features.py FOLDER [--model lite0] [--images 128] [--rounds 5] [--threads 1]
 
-Images a second of `extract_features` on photos of a folder, decoding and storing included, beside the network's own
-forward pass on batches of the same size that are in memory already. The two take turns; the median of the rounds and
-their ratio are printed.
+Images per second of `extract_features` on the photos of a folder, with decoding and storing, and of the network's
+forward pass on batches of the same size in memory. The two take turns; medians over the rounds are printed.
 """
 
 import argparse
@@ -52,7 +51,7 @@ def main() -> None:
             speeds["features"].append(len(chosen) / (time.perf_counter() - start))
     for name, values in speeds.items():
         print(f"{name}: {statistics.median(values):.1f} images/s ({options.model}, {options.threads} threads)")
-    ratios = [found / alone for found, alone in zip(speeds["features"], speeds["network alone"], strict=True)]
+    ratios = [whole / alone for whole, alone in zip(speeds["features"], speeds["network alone"], strict=True)]
     print(f"features / network alone: {statistics.median(ratios):.2f}")
 
 

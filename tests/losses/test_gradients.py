@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from evenhand.losses import functional as ours
 
 from . import reference
-from .cases import batches, repeatable
+from .cases import batches, every_backend, repeatable
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-7, "atol": 1e-9},
@@ -47,6 +47,7 @@ def check(loss, rows, batch: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
     assert_close(gradient, expected.to(dtype), **TOLERANCE[dtype])
 
 
+@every_backend
 @repeatable
 @given(batch=batches(), dtype=precisions, balanced=st.booleans())
 def test_gradient_of_the_complement_entropy(batch, dtype, balanced):
@@ -60,6 +61,7 @@ def test_gradient_of_the_complement_entropy(batch, dtype, balanced):
     check(loss, equation, batch, dtype)
 
 
+@every_backend
 @repeatable
 @given(batch=batches(), dtype=precisions, gamma=st.sampled_from([-5.0, -1.0, -0.3, 0.0, 0.5, 1.0, 7.0]))
 def test_gradient_of_the_complement_cross_entropy(batch, dtype, gamma):

@@ -11,8 +11,9 @@ from torch.testing import assert_close
 
 from evenhand.losses import functional as ours
 
+from .cases import every_backend
+
 K = 40
-SHAPES = [(100_000, K), (1, K, 400, 250)]  # many rows, and one large image
 
 
 @pytest.fixture
@@ -41,16 +42,25 @@ LOSSES = {
 }
 
 
+@every_backend
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("shape", SHAPES, ids=["rows", "image"])
-def test_two_buffers_with_gradient_and_none_without(loss, shape, peak_memory):
+def test_two_buffers_with_gradient_and_none_without(loss, peak_memory):
+    check_memory(loss, (100_000, K), peak_memory)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_two_buffers_for_one_large_image(loss, peak_memory):
+    check_memory(loss, (1, K, 400, 250), peak_memory)
+
+
+def check_memory(loss, shape: tuple[int, ...], peak_memory) -> None:
     torch.manual_seed(0)
     logits, target = torch.randn(shape, requires_grad=True), torch.randint(K, (shape[0], *shape[2:]))
 
     def step() -> None:
         loss(logits, target).backward()
 
-    step()  # what torch sets up once is not ours
+    step()  # torch allocates some memory once
     logits.grad = None
     buffers = peak_memory(step) / logits.numel()
     assert 1 <= buffers <= 2.2  # at least the gradient that is returned, or nothing was measured
@@ -59,15 +69,24 @@ def test_two_buffers_with_gradient_and_none_without(loss, shape, peak_memory):
     assert peak_memory(lambda: loss(logits.detach(), target)) < 0.6 * logits.numel()
 
 
-CUT = [(40, 7), (3, 100), (1, 130), (9, 5, 4), (3, 5, 40), (2, 5, 3, 9), (2, 5, 9, 3), (2, 3, 2, 50), (1, 5, 1, 60)]
+# Several rows per piece, one row per piece, a row longer than a piece; the same of images, which are cut along d1.
+CUT = [(40, 7), (3, 50), (1, 130), (9, 5, 4), (3, 5, 40), (2, 5, 9, 3)]
 
 
 @pytest.mark.parametrize("shape", CUT, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("layout", ["plain", "classes last"])
 @pytest.mark.parametrize("kind", ["indices", "probabilities"])
-def test_pieces_make_the_whole(shape, dtype, layout, kind, monkeypatch):
-    """Large batches are worked on in pieces; here a piece has 64 numbers, fewer than some single samples."""
+def test_pieces_make_the_whole(shape, layout, kind, monkeypatch):
+    """Large batches are processed in pieces; here a piece has 64 numbers, fewer than some single samples."""
+    check_pieces(shape, torch.float64, layout, kind, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["indices", "probabilities"])
+def test_pieces_in_half_precision(kind, monkeypatch):
+    check_pieces((3, 5, 40), torch.bfloat16, "plain", kind, monkeypatch)
+
+
+def check_pieces(shape: tuple[int, ...], dtype: torch.dtype, layout: str, kind: str, monkeypatch) -> None:
     torch.manual_seed(0)
     logits = torch.randn(shape).to(dtype)
     if layout == "classes last":

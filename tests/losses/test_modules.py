@@ -11,11 +11,22 @@ from torch import nn
 from torch.testing import assert_close
 
 import evenhand
-from evenhand import ComplementCrossEntropyLoss, FocalLoss
+from evenhand import ComplementCrossEntropyLoss, FocalLoss, losses
+from evenhand.losses import functional
 from evenhand.losses.functional import complement_cross_entropy, focal_loss
 
 K = 4
 WEIGHT = torch.tensor([0.5, 2.0, 1.0, 3.5])
+COUNTS = [40, 30, 20, 10]
+# Every module, and the arguments before its weight.
+MODULES = {
+    "ComplementCrossEntropyLoss": (),
+    "FocalLoss": (2.0, None),
+    "LogitAdjustedLoss": (COUNTS,),
+    "BalancedSoftmaxLoss": (COUNTS,),
+    "LDAMLoss": (COUNTS,),
+    "VSLoss": (COUNTS,),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +70,50 @@ def test_focal_forward_is_its_function(settings):
     assert_close(FocalLoss(**settings)(logits, target), focal_loss(logits, target, **settings))
 
 
-def test_cce_stands_where_cross_entropy_stood():
-    """Code that asks for the class, passes the weight first or reads the settings finds what it looks for."""
+def test_every_module_is_listed():
+    assert {name for name in losses.__all__ if name.endswith("Loss")} == set(MODULES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_weight_positionally_or_by_keyword(name):
+    logits, target = batch()
+    module, before = getattr(losses, name), MODULES[name]
+    value = module(*before, WEIGHT)(logits, target)
+    assert_close(module(*before, weight=WEIGHT)(logits, target), value, rtol=0, atol=0)
+    assert value != module(*before)(logits, target)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_have_one_order(name):
+    text = getattr(losses, name).__doc__
+    places = [text.find(part) for part in (".. math::", "Args:", "Shape:", "Example:", ">>> ")]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("loss", "before"),
+    [
+        (functional.adjusted_cross_entropy, ()),
+        (functional.complement_entropy, ()),
+        (functional.complement_cross_entropy, ()),
+        (functional.focal_loss, ()),
+        (functional.logit_adjusted_cross_entropy, (COUNTS,)),
+        (functional.balanced_softmax_loss, (COUNTS,)),
+        (functional.ldam_loss, (COUNTS,)),
+        (functional.vs_loss, (COUNTS,)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_weight_of_functions_positionally_or_by_keyword(loss, before):
+    logits, target = batch()
+    value = loss(logits, target, *before, WEIGHT)
+    assert_close(loss(logits, target, *before, weight=WEIGHT), value, rtol=0, atol=0)
+    assert value != loss(logits, target, *before)
+
+
+def test_cce_replaces_cross_entropy():
+    """Code that tests for the class, passes the weight first or reads the settings keeps working."""
     loss = ComplementCrossEntropyLoss(WEIGHT, ignore_index=3, reduction="sum", label_smoothing=0.1)
     assert isinstance(loss, nn.CrossEntropyLoss)
     assert loss.weight is WEIGHT

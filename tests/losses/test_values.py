@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from evenhand.losses import functional as ours
 
 from . import reference
-from .cases import batches, repeatable
+from .cases import batches, every_backend, repeatable
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-9},  # what 1 - y_hat_g costs the reference, not us
@@ -32,12 +32,14 @@ def check_reductions(loss, batch: tuple[Tensor, Tensor], dtype: torch.dtype, exp
     assert_close(loss(logits, target), rows.mean(), **tolerance)
 
 
+@every_backend
 @repeatable
 @given(batch=batches(), dtype=precisions)
 def test_complement_entropy_is_equation_2(batch, dtype):
     check_reductions(ours.complement_entropy, batch, dtype, reference.complement_entropy)
 
 
+@every_backend
 @repeatable
 @given(batch=batches(), dtype=precisions)
 def test_balanced_complement_entropy_is_equation_3(batch, dtype):
@@ -50,6 +52,7 @@ def test_balanced_complement_entropy_is_equation_3(batch, dtype):
     check_reductions(balanced, batch, dtype, eq3)
 
 
+@every_backend
 @repeatable
 @given(batch=batches(), dtype=precisions, gamma=gammas)
 def test_complement_cross_entropy_is_equation_5(batch, dtype, gamma):
@@ -62,14 +65,15 @@ def test_complement_cross_entropy_is_equation_5(batch, dtype, gamma):
     check_reductions(loss, batch, dtype, eq5)
 
 
-def test_gamma_is_minus_one_unless_told():
+@every_backend
+def test_default_gamma_is_minus_one():
     logits, target = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)), torch.arange(5)
     expected = reference.complement_cross_entropy(logits, target, gamma=-1.0).mean().float()
     assert_close(ours.complement_cross_entropy(logits, target), expected)
 
 
-@pytest.mark.parametrize("k", [3, 4, 10, 100, 1000])
-def test_equal_logits_have_the_entropies_known_by_heart(k):
+@pytest.mark.parametrize("k", [3, 10, 1000])
+def test_equal_logits_have_known_entropies(k):
     logits, target = torch.zeros(2, k, dtype=torch.float64), torch.tensor([0, k - 1])
     cross_entropy, complement_entropy = math.log(k), math.log(k - 1)
     assert ours.complement_entropy(logits, target).item() == pytest.approx(complement_entropy, rel=1e-12)
@@ -78,7 +82,7 @@ def test_equal_logits_have_the_entropies_known_by_heart(k):
     assert ours.complement_cross_entropy(logits, target).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_row_worked_out_by_hand():
+def test_a_row_computed_by_hand():
     # Probabilities 1/2, 1/4, 1/8, 1/8 with class 0 correct: the wrong classes share 1/2 as 1/2, 1/4, 1/4.
     logits = torch.tensor([[8.0, 4.0, 2.0, 2.0]], dtype=torch.float64).log()
     target = torch.tensor([0])
@@ -89,8 +93,9 @@ def test_a_row_worked_out_by_hand():
 
 @repeatable
 @given(batch=batches())
-def test_complement_entropy_does_not_see_the_correct_logit(batch):
+def test_complement_entropy_ignores_the_correct_logit(batch):
     logits, target = reference.flat_rows(*batch)
+    logits = logits.contiguous()  # sums over another layout in memory may be rounded differently
     moved = logits.scatter_add(1, target[:, None], torch.linspace(-30, 30, len(target), dtype=torch.float64)[:, None])
     assert_close(
         ours.complement_entropy(moved, target, reduction="none"),
@@ -102,7 +107,7 @@ def test_complement_entropy_does_not_see_the_correct_logit(batch):
 
 @repeatable
 @given(batch=batches())
-def test_complement_entropy_lies_between_zero_and_its_greatest_value(batch):
+def test_complement_entropy_is_between_zero_and_its_maximum(batch):
     rows = ours.complement_entropy(*batch, reduction="none")
     k = batch[0].shape[0 if batch[0].dim() == 1 else 1]
     assert (rows >= 0).all()
@@ -117,9 +122,10 @@ def test_shifting_all_logits_of_a_row_changes_nothing(batch, shift, gamma):
     assert_close(ours.complement_cross_entropy(logits + shift, target, gamma=gamma), before, rtol=1e-9, atol=1e-11)
 
 
+@every_backend
 @pytest.mark.parametrize("gamma", [-1.0, 1.0])
-@pytest.mark.parametrize("ahead", [20.0, 100.0, 1e4, -21.0, -50.0, -1e4])
-def test_confident_rows_have_the_value_many_digits_give(ahead, gamma):
+@pytest.mark.parametrize("ahead", [20.0, 1e4, -21.0, -1e4])
+def test_confident_rows_match_arbitrary_precision(ahead, gamma):
     row = [ahead, 0.5, -1.25, 0.375, -7.0]
     c, h = reference.exact_complement_entropy(row, 0), reference.exact_cross_entropy(row, 0)
     for dtype in (torch.float64, torch.float32):

@@ -180,7 +180,6 @@ def test_nothing_but_reading_is_allowed(server: Server, method: str) -> None:
     assert server.ask("/", "HEAD").body == b""
 
 
-@pytest.mark.parametrize("prefix", ["/runs/", "/reports/", "/static/", "/", "//"])
 @pytest.mark.parametrize(
     "path",
     [
@@ -212,12 +211,13 @@ def test_nothing_but_reading_is_allowed(server: Server, method: str) -> None:
         "a" * 5000,
     ],
 )
-def test_no_other_file_can_be_fetched(server: Server, prefix: str, path: str) -> None:
+def test_no_other_file_can_be_fetched(server: Server, path: str) -> None:
     path = path.replace("TOP", str(server.root.parent)).replace("ID", server.ids()["a"])
-    for ending in ("", ".json"):
-        answer = server.ask(prefix + path + ending)
-        assert answer.status in (400, 404), answer.body
-        assert SECRET.encode() not in answer.body
+    for prefix in ("/runs/", "/reports/", "/static/", "/", "//"):
+        for ending in ("", ".json"):
+            answer = server.ask(prefix + path + ending)
+            assert answer.status in (400, 404), (prefix, ending, answer.body)
+            assert SECRET.encode() not in answer.body
 
 
 def test_a_report_that_is_a_link_is_not_served_and_a_linked_run_is_not_listed(server: Server) -> None:

@@ -10,6 +10,8 @@ from .functional import ldam_loss as ldam_loss
 from .functional import ldam_margins as ldam_margins
 from .functional import logit_adjusted_cross_entropy as logit_adjusted_cross_entropy
 from .functional import logit_offset as logit_offset
+from .functional import vs_factors as vs_factors
+from .functional import vs_loss as vs_loss
 from .kernels.backend import get_backend as get_backend
 from .kernels.backend import set_backend as set_backend
 from .kernels.linear import ComplementCrossEntropyHead as ComplementCrossEntropyHead
@@ -19,3 +21,4 @@ from .modules import ComplementCrossEntropyLoss as ComplementCrossEntropyLoss
 from .modules import FocalLoss as FocalLoss
 from .modules import LDAMLoss as LDAMLoss
 from .modules import LogitAdjustedLoss as LogitAdjustedLoss
+from .modules import VSLoss as VSLoss

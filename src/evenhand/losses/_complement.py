@@ -1,4 +1,4 @@
-"""The rows' loss as a differentiable operation: with autograd, the transforms of `torch.func`, and `torch.compile`."""
+"""The loss of each row as a differentiable operation: for autograd, `torch.func` transforms and `torch.compile`."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -24,12 +24,12 @@ def complement_rows(
     Args:
         logits: (N, K) or (N, K, d1, ...), any floating dtype; never written to.
         correct: the correct class of each row, int64 (N, d1, ...); or a mask of the correct classes, bool, of the
-            logits' shape. A mask goes without H, and a row with every class in the mask has C = 0.
-        share: the factor of the complement entropy C, one for all or one for each row (N, d1, ...).
+            logits' shape. A mask is not combined with H, and a row with every class in the mask has C = 0.
+        share: the factor of the complement entropy C, a number or one per row (N, d1, ...).
         with_cross_entropy: add the cross entropy H.
-        offset: what H adds to the logits, (K); C does not see it.
-        margin: what H takes off the logit of the correct class, (N, d1, ...).
-        spare: how many of the likeliest incorrect classes of each row C leaves out, at most K - 3.
+        offset: added to the logits in H, not in C, (K).
+        margin: subtracted in H from the logit of the correct class, (N, d1, ...).
+        spare: how many of the most probable incorrect classes of each row C excludes, at most K - 3.
 
     Returns:
         (N, d1, ...), float64 for float64 logits and float32 for all others.
@@ -51,17 +51,17 @@ def complement_rows(
 
 
 def _scaled(gradient: Tensor, scale: Tensor) -> Tensor:
-    """Scale a kept gradient: in its place, unless it will be asked for again."""
+    """Scale a saved gradient: in place, unless the graph is kept."""
     if not graph_is_kept():
         try:
             return gradient.mul_(scale)
-        except RuntimeError:  # many upstream gradients at a time (`is_grads_batched`) do not fit in the place of one
+        except RuntimeError:  # several upstream gradients (`is_grads_batched`) do not fit in place
             pass
     return gradient * scale
 
 
 class _ComplementRows(torch.autograd.Function):
-    """The loss of every row, with its gradient worked out beside it and kept for the backward pass."""
+    """The loss of every row; its gradient is computed in the forward pass and saved for the backward pass."""
 
     @staticmethod
     def forward(
@@ -81,13 +81,13 @@ class _ComplementRows(torch.autograd.Function):
             loss = differentiable(*terms)[0]
         else:
             loss, gradient = loss_and_gradient(*terms, keep)
-        _remember(ctx, *terms, gradient)
+        _save(ctx, *terms, gradient)
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         scale = grad_loss.unsqueeze(1)
-        *terms, gradient = _remembered(ctx)
+        *terms, gradient = _saved(ctx)
         if gradient is None or torch.is_grad_enabled():
             gradient = differentiable(*terms)[1] * scale
         else:
@@ -95,20 +95,20 @@ class _ComplementRows(torch.autograd.Function):
         return gradient.to(terms[0].dtype), *[None] * (len(ctx.needs_input_grad) - 1)
 
 
-def _remember(ctx: Any, *values: Any) -> None:
-    """Keep tensors and numbers for the backward pass: tensors as autograd asks."""
+def _save(ctx: Any, *values: Any) -> None:
+    """Save tensors and numbers for the backward pass."""
     ctx.numbers = [None if isinstance(value, Tensor) else value for value in values]
     ctx.save_for_backward(*[value if isinstance(value, Tensor) else None for value in values])
 
 
-def _remembered(ctx: Any) -> list[Any]:
+def _saved(ctx: Any) -> list[Any]:
     return [number if tensor is None else tensor for tensor, number in zip(ctx.saved_tensors, ctx.numbers, strict=True)]
 
 
 class _TransformableRows(torch.autograd.Function):
-    """The same for the transforms of `torch.func`, which ask for another form that costs more to call.
+    """The same for `torch.func` transforms, which need a form that is slower to call.
 
-    They always differentiate in a way that could be differentiated again, so a gradient kept here would go unused.
+    They always create a graph, so a gradient saved here would not be used.
     """
 
     @staticmethod
@@ -125,19 +125,19 @@ class _TransformableRows(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
-        _remember(ctx, *inputs, None)
+        _save(ctx, *inputs, None)
         ctx.save_for_forward(*[value if isinstance(value, Tensor) else None for value in (*inputs, None)])
 
     backward = _ComplementRows.backward
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        *terms, _gradient = _remembered(ctx)
+        *terms, _gradient = _saved(ctx)
         return (differentiable(*terms)[1] * tangent).sum(1)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-        """Rows do not know of each other, so a batch of batches is one longer batch."""
+        """Flatten a batch of batches into one longer batch: rows are independent."""
         n = args[0].shape[0] if in_dims[0] is None else args[0].movedim(in_dims[0], 0).shape[1]
 
         def lengthened(x: Any, dim: int | None, is_offset: bool) -> Any:
@@ -151,8 +151,7 @@ class _TransformableRows(torch.autograd.Function):
         return rows.unflatten(0, (info.batch_size, -1)), 0
 
 
-# Private, but what torch itself asks. Where one is missing, the answer is taken that is right everywhere, if slower
-# (or, of tracing, as before it could be asked).
+# Private, but what torch itself calls. Where one is missing, the default is correct everywhere, if slower.
 tracing_state: Callable[[], object] = getattr(torch._C, "_get_tracing_state", lambda: None)
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 graph_is_kept: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)

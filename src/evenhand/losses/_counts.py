@@ -1,7 +1,7 @@
-"""What the class counts say about a loss: offsets and margins of the logits, weights of the classes, shares of C.
+"""Numbers per class that losses take, computed from the class counts: offsets, margins, weights.
 
-Counts are the numbers of training images, one a class; only their ratios matter, except to `by="effective"`. A class
-with a count of 0 is treated like the rarest class that has images: its log prior is finite, so nothing becomes NaN.
+Counts are training images per class; only their ratios matter, except to `by="effective"`. A class with a count of 0
+is treated like the rarest class that has images: its log prior is finite, so nothing becomes NaN.
 """
 
 import math
@@ -17,7 +17,7 @@ Counts = Sequence[float] | Tensor
 
 
 def logit_offset(counts: Counts, tau: float = 1.0) -> Tensor:
-    r"""Offset of the logits in training that takes the class counts out of what the network has to learn.
+    r"""Return the log prior of each class, times tau: the offset of the logits in training.
 
     .. math::
         o_k = \tau \log \frac{n_k}{\sum_j n_j}
@@ -26,8 +26,8 @@ def logit_offset(counts: Counts, tau: float = 1.0) -> Tensor:
     without it predicts as if the classes were equally frequent (tau = 1).
 
     Args:
-        counts: training images a class, (K).
-        tau: how much of the log prior; 0 is none.
+        counts: training images per class, (K).
+        tau: the multiple of the log prior, 0 or more.
 
     Returns:
         (K), float64.
@@ -38,12 +38,12 @@ def logit_offset(counts: Counts, tau: float = 1.0) -> Tensor:
         tensor([-0.2231, -2.3026, -2.3026], dtype=torch.float64)
     """
     tau = check_number(tau, "tau", least=0)
-    n = positive_counts(counts)
+    n = check_counts(counts)
     return tau * (n / n.sum()).log()
 
 
 def ldam_margins(counts: Counts, max_margin: float = 0.5) -> Tensor:
-    r"""Margins of the classes in LDAM: the rarer a class, the further its logit must be ahead.
+    r"""Return the margin of each class in LDAM; rarer classes have wider margins.
 
     .. math::
         m_k = m_{\max} \left( \frac{\min_j n_j}{n_k} \right)^{1/4}
@@ -51,7 +51,7 @@ def ldam_margins(counts: Counts, max_margin: float = 0.5) -> Tensor:
     (Cao et al. 2019, *Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss*.)
 
     Args:
-        counts: training images a class, (K).
+        counts: training images per class, (K).
         max_margin: the margin of the rarest class.
 
     Returns:
@@ -63,29 +63,29 @@ def ldam_margins(counts: Counts, max_margin: float = 0.5) -> Tensor:
         tensor([0.2500, 0.5000], dtype=torch.float64)
     """
     max_margin = check_number(max_margin, "max_margin", least=0)
-    n = positive_counts(counts)
+    n = check_counts(counts)
     return max_margin * (n.amin() / n) ** 0.25
 
 
 def class_weights(counts: Counts, by: Literal["inverse", "effective"] = "inverse", *, beta: float = 0.999) -> Tensor:
-    r"""Weights of the classes that make up for their counts, with a mean of 1 over the training images.
+    r"""Return class weights that correct for the class counts, with a mean of 1 over the training images.
 
-    `"inverse"`: :math:`w_k \propto 1 / n_k`, so that every class weighs the same in an epoch. `"effective"`:
-    :math:`w_k \propto (1 - \beta) / (1 - \beta^{n_k})`, one over the effective number of images (Cui et al. 2019,
-    *Class-Balanced Loss Based on Effective Number of Samples*), which is milder the smaller beta is.
+    `"inverse"`: :math:`w_k \propto 1 / n_k`, so that every class has the same total weight in an epoch. `"effective"`:
+    :math:`w_k \propto (1 - \beta) / (1 - \beta^{n_k})`, the inverse of the effective number of images (Cui et al.
+    2019, *Class-Balanced Loss Based on Effective Number of Samples*); a smaller beta brings the weights closer to 1.
 
-    A mean of 1 over the images keeps the loss of an epoch at its scale, so that learning rates carry over.
+    A mean of 1 over the images keeps the scale of the loss, so that learning rates carry over.
 
-    When to use it: late in training (deferred re-weighting) rather than from the start, where large weights of a few
-    images make training unsteady; an offset of the logits is the simpler way to the same end.
+    When to use it: late in training (deferred re-weighting). From the start, large weights of a few images make
+    training unstable; an offset of the logits (:func:`logit_offset`) is then the simpler correction.
 
     Args:
-        counts: training images a class, (K).
+        counts: training images per class, (K).
         by: `"inverse"` or `"effective"`.
-        beta: from 0 (all weights equal) to below 1 (towards inverse); for `"effective"` only.
+        beta: 0 (equal weights) to below 1 (towards inverse weights); only for `"effective"`.
 
     Returns:
-        (K), of torch's default dtype: the `weight` of a loss.
+        (K), of torch's default dtype, to pass as the `weight` of a loss.
 
     Example:
         >>> from evenhand.losses.functional import class_weights
@@ -94,7 +94,7 @@ def class_weights(counts: Counts, by: Literal["inverse", "effective"] = "inverse
         >>> class_weights([80, 10, 10], by="effective", beta=0.9)
         tensor([0.9033, 1.3866, 1.3866])
     """
-    n = positive_counts(counts)
+    n = check_counts(counts)
     if by == "inverse":
         weights = 1 / n
     elif by == "effective":
@@ -108,16 +108,16 @@ def class_weights(counts: Counts, by: Literal["inverse", "effective"] = "inverse
 
 
 def frequent_rivals(counts: Counts) -> Tensor:
-    r"""Which wrong classes threaten the rows of each class: those with at least as many images as it has.
+    r"""Return, for each target class, which wrong classes are at least as frequent in training as it is.
 
-    Cross entropy lets a frequent class stand out where a rare one is correct; the other way round it is the rare
-    class that needs what little it has learned, and evening it out takes that away.
+    Restricting the complement entropy to these classes flattens frequent wrong classes for images of a rare class. It
+    does not push probability towards rare wrong classes for images of a frequent class.
 
     Args:
-        counts: training images a class, (K).
+        counts: training images per class, (K).
 
     Returns:
-        bool (K, K), the `rivals` of :func:`complement_cross_entropy`: row g is for rows of class g.
+        bool (K, K), to pass as `rivals` to :func:`complement_cross_entropy`; row g is for images of class g.
 
     Example:
         >>> from evenhand.losses.functional import frequent_rivals
@@ -126,31 +126,29 @@ def frequent_rivals(counts: Counts) -> Tensor:
                 [ True, False,  True],
                 [ True,  True, False]])
     """
-    n = positive_counts(counts)
+    n = check_counts(counts)
     own = torch.eye(len(n), dtype=torch.bool, device=n.device)
     return (n[None, :] >= n[:, None]) & ~own
 
 
-def positive_counts(counts: Any) -> Tensor:
-    """Return the counts as float64 (K), with the smallest that is not 0 in the place of 0."""
+def check_counts(counts: Any, classes: int | None = None) -> Tensor:
+    """Return the counts as float64 (K), with zeros replaced by the smallest positive count.
+
+    Raises:
+        ValueError: they are not finite numbers of 0 or more, one per class, with at least one above 0.
+    """
     try:
         n = torch.as_tensor(counts)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"counts must be one number a class, got {counts!r}.") from None
+        raise ValueError(f"counts must be one number per class, got {counts!r}.") from None
     if n.dim() != 1 or len(n) == 0 or n.is_complex():
-        raise ValueError(f"counts must be one number a class, got {n.dtype} of shape {tuple(n.shape)}.")
+        raise ValueError(f"counts must be one number per class, got {n.dtype} of shape {tuple(n.shape)}.")
     n = n.to(torch.float32 if n.device.type == "mps" else torch.float64)
     if holds_anywhere(~((n >= 0) & (n < math.inf))) or holds_anywhere((n == 0).all()):
         raise ValueError(
             f"counts must be finite, 0 or more, and not all 0, got {[round(x, 6) for x in n[:20].tolist()]}."
         )
+    if classes is not None and len(n) != classes:
+        raise ValueError(f"counts must be {classes} numbers, one per class, got {len(n)}.")
     smallest = torch.where(n > 0, n, math.inf).amin()
     return torch.where(n > 0, n, smallest)
-
-
-def check_length(counts: Any, classes: int) -> Tensor:
-    """Return the counts of so many classes as a tensor, without zeros."""
-    n = positive_counts(counts)
-    if len(n) != classes:
-        raise ValueError(f"counts must be {classes} numbers, one a class, got {len(n)}.")
-    return n

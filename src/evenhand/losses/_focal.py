@@ -21,13 +21,14 @@ from evenhand.losses._input import (
 def focal_loss(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
     *,
     gamma: float = 2.0,
     alpha: float | Sequence[float] | Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Focal loss on the softmax: cross entropy that fades for samples already well classified.
+    r"""Focal loss on the softmax: cross entropy with well classified rows weighted down.
 
     .. math::
         \mathrm{FL} = -\alpha_g (1 - \hat y_g)^\gamma \log \hat y_g
@@ -37,19 +38,20 @@ def focal_loss(
 
     Args:
         input: logits, (K), (N, K) or (N, K, d1, ...), with K >= 2. Half precision is computed in float32.
-        target: class indices, (), (N) or (N, d1, ...), or class probabilities t of the input's shape; then the loss of
-            a row is the sum over its classes k of t_k FL_k.
-        gamma: how fast the loss fades, 0 or more.
-        alpha: a factor for all classes (a number) or for each (K numbers).
-        ignore_index: rows with this class index count for nothing.
-        reduction: `"mean"`, `"sum"` or `"none"`. The mean divides by the number of rows that count; `alpha` is a plain
-            factor and does not change that number.
+        target: class indices, (), (N) or (N, d1, ...), or class probabilities t of the input's shape. The loss of a row
+            of probabilities is the sum over classes k of t_k FL_k.
+        weight: a weight per class, (K), as in cross entropy: the mean divides by the sum of the rows' weights.
+        gamma: the focusing parameter, 0 or more; larger values weight well classified rows further down.
+        alpha: a factor for all classes, or one per class (K). Unlike `weight`, it does not change what the mean divides
+            by.
+        ignore_index: rows with this class index are ignored.
+        reduction: `"mean"`, `"sum"` or `"none"`, as in cross entropy.
 
     Returns:
         A scalar, or (), (N) or (N, d1, ...) with `reduction="none"`; of the input's dtype, or float32 under autocast.
 
     Raises:
-        ValueError: for shapes, dtypes or settings that do not fit.
+        ValueError: for invalid shapes, dtypes or settings.
         IndexError: for a class index outside 0..K-1 that is not `ignore_index`, in eager mode on the CPU.
 
     Example:
@@ -59,28 +61,32 @@ def focal_loss(
         >>> focal_loss(torch.stack([easy, hard]), torch.tensor([0, 0]), reduction="none")
         tensor([5.8716e-06, 3.8749e+00])
     """
-    classes = check(input, target, None, reduction)
+    classes = check(input, target, weight, reduction)
     check_focal_gamma(gamma)
     logits, target = with_batch(input, target)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     factors = _class_factors(alpha, classes, logits)
     if target.is_floating_point():
         refuse_ignore_index(ignore_index)
-        # A class without probability costs nothing, even if its logit is -inf; p = 1 stands for it, whose loss is 0.
+        # A class with target probability 0 adds nothing, even if its logit is -inf: it gets p = 1, whose loss is 0.
         log_p = F.log_softmax(logits, 1).masked_fill(target == 0, 0.0)
         log_rest = (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny).log()
         each = target * (gamma * log_rest).exp() * -log_p
+        if weight is not None:
+            factors = factors * weight.to(factors.dtype)
         rows = (each.movedim(1, -1) * factors).sum(-1)
         return reduce(rows, None, reduction, input)
     index, valid = class_indices(target, classes, ignore_index)
     d = log_odds_against(logits, index)
     rows = (gamma * F.logsigmoid(d)).exp() * softplus(d) * factors[index]
-    rows, total = weigh(rows, index, valid, None)
+    rows, total = weigh(rows, index, valid, weight)
     return reduce(rows, total, reduction, input)
 
 
 def _class_factors(alpha: float | Sequence[float] | Tensor | None, classes: int, logits: Tensor) -> Tensor:
     factors = torch.as_tensor(1.0 if alpha is None else alpha, dtype=logits.dtype, device=logits.device)
     if factors.shape not in ((), (classes,)):
-        raise ValueError(f"alpha must be one number or {classes}, one a class, got shape {tuple(factors.shape)}.")
+        raise ValueError(
+            f"alpha must be a number or {classes} numbers, one per class, got shape {tuple(factors.shape)}."
+        )
     return factors.expand(classes)

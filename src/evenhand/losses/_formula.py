@@ -1,4 +1,4 @@
-"""Cross entropy and complement entropy of each row and their gradient: the formula at the heart of this room.
+"""Cross entropy and complement entropy of each row, and their gradient: the formula that every backend computes.
 
 Notation, for one row of logits z with the correct class g: `rest` are the logits of the incorrect classes, m their
 maximum, u = m - rest >= 0 their distance from it, q = softmax(rest), and d = logsumexp(rest) - z_g. Then
@@ -6,10 +6,11 @@ maximum, u = m - rest >= 0 their distance from it, q = softmax(rest), and d = lo
     complement entropy   C = -log(max q) + sum(q u)        dC/dz_k = q_k (u_k - sum(q u))
     cross entropy        H = softplus(d)                   dH/dz_k = q_k sigmoid(d),   dH/dz_g = -sigmoid(d)
 
-Every sum is one of terms with equal signs, so nothing cancels: the gradient keeps its relative precision for the most
-confident rows. H may be taken of other logits than C: of z + offset, less a margin at g. Then d is theirs, and dH/dz_k
-is r_k sigmoid(d) with r = softmax(rest + offset), which is q exp(offset) brought to sum 1: no second exponential of an
-element. C may leave out the likeliest incorrect classes of a row (`spare`): then `rest` are fewer for C than for H.
+The terms of every sum have equal signs, so nothing cancels: the gradient keeps its relative precision for the most
+confident rows. H may be computed from other logits than C: z + offset, minus a margin at g. Then d is that of these
+logits, and dH/dz_k is r_k sigmoid(d) with r = softmax(rest + offset), which is q exp(offset) renormalised: no second
+exponential per element. C may exclude the most probable incorrect classes of a row (`spare`): then `rest` has fewer
+classes for C than for H.
 """
 
 from collections.abc import Iterator
@@ -19,13 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Stands for a distance whose exponential is 0 in every precision, and whose product with that 0 is no NaN.
+# A distance whose exponential is 0 in every precision, and whose product with that 0 is not NaN.
 FAR = 1e4
 
-# r is worked out from q where every exp(offset - max offset) exceeds this: then nothing of q was lost to underflow.
+# r is computed from q where every exp(offset - max offset) exceeds this: then q has not underflowed.
 NEAR = 1e-15
 
-# Elements worked on at a time on the CPU: few enough to stay in its cache, many enough to hide the cost of a call.
+# Elements processed at a time on the CPU: few enough to stay in its cache, many enough to hide the cost of a call.
 CHUNK = 1 << 19
 
 
@@ -39,18 +40,17 @@ def loss_and_gradient(
     spare: int,
     with_gradient: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute [H +] share * C of every row, and its gradient if wanted, in as few passes over memory as torch allows.
+    """Compute [H +] share * C of every row, and optionally its gradient, in as few passes over memory as torch allows.
 
-    This is the seam where a fused kernel can stand in for the operations of torch. The arguments are those of
-    `complement_rows`, but `share`, `offset` and `margin` have the dtype that is computed in, and the offset has as many
-    dimensions as the logits: (1, K, 1, ...), or (N, K, 1, ...) where a transform has mapped over it.
+    A fused kernel computes the same. The arguments are those of `complement_rows`, but `share`, `offset` and `margin`
+    have the compute dtype, and the offset has as many dimensions as the logits: (1, K, 1, ...), or (N, K, 1, ...) where
+    a transform has mapped over it.
 
-    The gradient is built in place in the buffer that is returned; one more buffer of at most CHUNK elements is used
-    beside it on the CPU.
+    The gradient is computed in place in the buffer that is returned; on the CPU one more buffer of at most CHUNK
+    elements is used.
 
     Returns:
-        The rows, (N, d1, ...), as a tensor of its own, and their gradient, of the logits' shape; both of the dtype that
-        is computed in.
+        The rows, (N, d1, ...), as a new tensor, and their gradient, of the logits' shape; both of the compute dtype.
     """
     dtype = compute_dtype(logits)
     gradient = torch.empty_like(logits, dtype=dtype) if with_gradient else None
@@ -68,7 +68,7 @@ def loss_and_gradient(
     loss = rows.unsqueeze(1)
     if logits.device.type != "cpu" or logits.numel() <= CHUNK:
         u = torch.empty_like(logits, dtype=dtype) if gradient is None else gradient
-        _work(logits, terms, u, torch.empty_like(u), loss, with_gradient)
+        _compute(logits, terms, u, torch.empty_like(u), loss, with_gradient)
         return rows, gradient
     q = u = loss
     for piece in _pieces(logits.shape):
@@ -76,18 +76,18 @@ def loss_and_gradient(
         if q.shape != z.shape:
             q = torch.empty_like(z, dtype=dtype)
             u = q if with_gradient else torch.empty_like(q)
-        _work(z, terms.at(piece), u if gradient is None else gradient[piece], q, loss[piece], with_gradient)
+        _compute(z, terms.at(piece), u if gradient is None else gradient[piece], q, loss[piece], with_gradient)
     return rows, gradient
 
 
 class _Terms(NamedTuple):
-    """What is asked of the rows; what differs from row to row has a dimension of 1 for the classes."""
+    """The settings of the rows; values per row have a class dimension of 1."""
 
     correct: Tensor
     share: float | Tensor
     with_cross_entropy: bool
     offset: Tensor | None
-    lift: Tensor | None  # exp(offset - max offset), where r can be worked out from q
+    lift: Tensor | None  # exp(offset - max offset), where r can be computed from q
     margin: Tensor | None
     spare: int
 
@@ -99,8 +99,8 @@ class _Terms(NamedTuple):
         return self._replace(correct=self.correct[piece], share=share, offset=offset, margin=margin)
 
 
-def _work(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor, with_gradient: bool) -> None:
-    """Fill in the loss of each row of z, (n, 1, ...), and, if wanted, leave its gradient in u. q is overwritten."""
+def _compute(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor, with_gradient: bool) -> None:
+    """Write the loss of each row of z into `loss`, (n, 1, ...), and optionally its gradient into u. Overwrites q."""
     correct = terms.correct
     m, log_top, spread = _complement(z, terms, u, q, loss)
     if terms.with_cross_entropy and terms.offset is None and terms.spare == 0:
@@ -133,7 +133,7 @@ def _work(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor, with_gra
 
 
 def _complement(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Leave share q u in u, q in q and share C in the loss; return m, log(max q) and the sum of share q u."""
+    """Write share q u into u, q into q, share C into the loss; return m, log(max q) and the sum of share q u."""
     share = terms.share
     lowest = torch.finfo(u.dtype).min
     _fill_incorrect(u, z, terms.correct)
@@ -141,7 +141,7 @@ def _complement(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor) ->
         u.scatter_(1, u.topk(terms.spare, 1).indices, lowest)
     m = u.amax(1, keepdim=True)
     torch.softmax(u, 1, out=q)
-    if z.dim() > 2:  # torch's softmax adds up classes that lie apart in memory one by one, which costs digits
+    if z.dim() > 2:  # over strided classes torch's softmax sums one by one, which loses precision
         q.div_(q.sum(1, keepdim=True))
     torch.sub(m, u, out=u).clamp_(max=FAR)
     if isinstance(share, Tensor):
@@ -155,7 +155,7 @@ def _complement(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor) ->
 
 
 def _fill_incorrect(out: Tensor, z: Tensor, correct: Tensor, offset: Tensor | None = None) -> None:
-    """Write z + offset into out, with the lowest number there is for the correct classes and for -inf."""
+    """Write z + offset into out, with the lowest finite number for the correct classes and for -inf."""
     lowest = torch.finfo(out.dtype).min
     if offset is not None:
         torch.add(z, offset, out=out).clamp_(min=lowest)
@@ -178,7 +178,7 @@ def _add_cross_entropy(loss: Tensor, d: Tensor, margin: Tensor | None) -> Tensor
 
 
 def _lift(offset: Tensor) -> Tensor | None:
-    """Return exp(offset - max offset) where r can be worked out from q by it, and where to ask costs nothing."""
+    """Return exp(offset - max offset) if r can be computed from q, which is only checked on the CPU."""
     if offset.device.type != "cpu" or len(offset) > 1:
         return None
     lift = (offset - offset.amax()).exp_()
@@ -193,12 +193,12 @@ def log_odds_against(logits: Tensor, index: Tensor) -> Tensor:
 
 
 def softplus(d: Tensor) -> Tensor:
-    """Return log(1 + exp(d)) to the last digit: torch's own threshold of 20 costs float64 half of its digits."""
+    """Return log(1 + exp(d)) at full precision: torch's threshold of 20 costs float64 half of its digits."""
     return F.softplus(d, threshold=60.0)
 
 
 def _incorrect(z: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits with the correct classes masked, and the largest that is left of each row, as a constant."""
+    """Return the logits with the correct classes masked, and the largest remaining one of each row, detached."""
     lowest = torch.finfo(z.dtype).min
     rest = z.masked_fill(correct, lowest).clamp(min=lowest)
     return rest, rest.detach().amax(1, keepdim=True)
@@ -213,7 +213,7 @@ def differentiable(
     margin: Tensor | None,
     spare: int,
 ) -> tuple[Tensor, Tensor]:
-    """Say what `loss_and_gradient` says in pure operations: to differentiate again, and for compilers to fuse."""
+    """Compute the same as `loss_and_gradient` without in-place operations: to differentiate again, or to compile."""
     z = logits.to(compute_dtype(logits))
     if isinstance(share, Tensor):
         share = share.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""What every loss does with its arguments: refuse what does not fit, find the rows that count, weigh and reduce."""
+"""Argument checks and reductions that all losses share."""
 
 import math
 import sys
@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Computed in themselves or in float32. Narrower floats (float8) know no arithmetic.
+# float64 and float32 are computed as they are, half precision in float32; narrower floats have no arithmetic.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_LARGEST = sys.float_info.max  # whole numbers can be larger, but no float holds them
+_LARGEST = sys.float_info.max  # integers can be larger than any float
 
 
 def check_number(value: Any, name: str, least: float = -math.inf) -> float:
-    """Return a setting that is a finite number, and not below the least it may be; say what it is if not."""
+    """Return a setting if it is a finite number of at least `least`; otherwise raise an error that shows it."""
     number = value if isinstance(value, (int, float)) else _as_float(value, name)
-    if not -_LARGEST <= number <= _LARGEST or number < least:  # can be traced where the number is not known yet
+    if not -_LARGEST <= number <= _LARGEST or number < least:  # also works on a symbolic number while tracing
         limit = "" if least == -math.inf else f" of {least} or more"
         raise ValueError(f"{name} must be a finite number{limit}, got {number}.")
     return number
@@ -29,7 +29,7 @@ def _as_float(value: Any, name: str) -> float:
 
 
 def check_gamma(gamma: Any) -> float | str:
-    """Return gamma if it is a finite number or `"released"`; say what it is if not."""
+    """Return gamma if it is a finite number or `"released"`."""
     if isinstance(gamma, str):
         if gamma != "released":
             raise ValueError(f"gamma must be a finite number or 'released', got {gamma!r}.")
@@ -38,25 +38,25 @@ def check_gamma(gamma: Any) -> float | str:
 
 
 def check_scale(scale: Any) -> float:
-    """Return what cosines are multiplied by, if it is a number above 0."""
+    """Return the scale if it is a number above 0."""
     if check_number(scale, "scale") <= 0:
         raise ValueError(f"scale must be above 0, got {scale}.")
     return float(scale)
 
 
 def check_focal_gamma(gamma: Any) -> float:
-    """Return gamma if a focal loss can have it."""
+    """Return the gamma of a focal loss if it is a number of 0 or more."""
     return check_number(gamma, "the gamma of the focal loss", least=0)
 
 
 def check_reduction(reduction: str) -> None:
-    """Refuse a reduction that does not exist."""
+    """Raise an error unless the reduction is known."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")
 
 
 def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> int:
-    """Return the number of classes, or refuse what does not fit together."""
+    """Return the number of classes, or raise an error if shapes, dtypes or the weight are invalid."""
     check_reduction(reduction)
     _check_tensor(input, "input")
     _check_tensor(target, "target")
@@ -67,7 +67,9 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
             f"got {input.dtype} of shape {shape}."
         )
     classes = shape[0] if len(shape) == 1 else shape[1]
-    if isinstance(classes, Tensor):  # so `torch.jit.trace` gives sizes, but a factor that is a tensor is one a class
+    if isinstance(
+        classes, Tensor
+    ):  # `torch.jit.trace` returns sizes as tensors, and a tensor would mean one factor per class
         classes = int(classes)
     if classes < 2:
         raise ValueError(f"input needs at least 2 classes, got {classes} (shape {shape}).")
@@ -95,25 +97,25 @@ def _check_tensor(value: Any, name: str) -> None:
 
 
 def check_per_class(value: Any, name: str, classes: int) -> None:
-    """Refuse what is not one floating-point number a class, or nothing at all."""
+    """Raise an error unless a value is None or one floating-point number per class."""
     if value is None:
         return
     _check_tensor(value, name)
     if tuple(value.shape) != (classes,) or value.dtype not in DTYPES:
         raise ValueError(
-            f"{name} must hold {classes} floating-point numbers, one a class, "
+            f"{name} must hold {classes} floating-point numbers, one per class, "
             f"got {value.dtype} of shape {tuple(value.shape)}."
         )
 
 
 def check_smoothing(label_smoothing: Any) -> None:
-    """Refuse a label smoothing that cross entropy cannot have."""
+    """Raise an error unless label smoothing is between 0 and 1."""
     if not isinstance(label_smoothing, (int, float)) or not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1, got {label_smoothing!r}.")
 
 
 def holds_anywhere(condition: Tensor) -> bool:
-    """Tell whether a condition holds anywhere, if that can be read at no cost: in eager mode on the CPU."""
+    """Return whether a condition holds anywhere; False where reading it would synchronise: off the CPU or compiling."""
     if torch.compiler.is_compiling() or condition.device.type != "cpu":
         return False
     try:
@@ -123,12 +125,12 @@ def holds_anywhere(condition: Tensor) -> bool:
 
 
 def with_batch(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Give logits (K) and their target a batch of one."""
+    """Add a batch dimension to logits (K) and their target."""
     return (input.unsqueeze(0), target.unsqueeze(0)) if input.dim() == 1 else (input, target)
 
 
 def class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Return indices that can be gathered with, and which rows count (None: all do)."""
+    """Return indices valid for gather, and a mask of the rows that are not ignored (None: all)."""
     target = target.long()
     span = _span(target)
     if span is not None and span[0] >= 0 and span[1] < classes and not span[0] <= ignore_index <= span[1]:
@@ -143,7 +145,7 @@ def class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tens
 
 
 def _span(target: Tensor) -> tuple[int, int] | None:
-    """Return the smallest and largest index where they can be read at no cost: in eager mode on the CPU."""
+    """Return the smallest and largest index; None where reading them would synchronise: off the CPU or compiling."""
     if torch.compiler.is_compiling() or target.device.type != "cpu" or target.numel() == 0:
         return None
     try:
@@ -154,13 +156,13 @@ def _span(target: Tensor) -> tuple[int, int] | None:
 
 
 def refuse_ignore_index(ignore_index: int) -> None:
-    """Refuse a class to be ignored where targets are class probabilities."""
+    """Raise an error if a class is to be ignored and targets are class probabilities."""
     if ignore_index >= 0:
         raise ValueError(f"ignore_index is for class indices, got {ignore_index} with class probabilities.")
 
 
 def weigh(rows: Tensor, index: Tensor, valid: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Weigh the rows by their classes and drop those that do not count; return them and what the mean divides by."""
+    """Multiply rows by their class weights and zero the ignored ones; return them and the divisor of the mean."""
     factor = None
     if weight is not None:
         factor = weight.to(rows.dtype)[index]
@@ -172,7 +174,7 @@ def weigh(rows: Tensor, index: Tensor, valid: Tensor | None, weight: Tensor | No
 
 
 def reduce(rows: Tensor, total: Tensor | None, reduction: str, input: Tensor) -> Tensor:
-    """Reduce the loss of the rows and give it the dtype that cross entropy would."""
+    """Reduce the loss of the rows, with the dtype of cross entropy."""
     if reduction == "mean":
         loss = rows.mean() if total is None else rows.sum() / total
     elif reduction == "sum":
@@ -183,7 +185,7 @@ def reduce(rows: Tensor, total: Tensor | None, reduction: str, input: Tensor) ->
 
 
 def like_cross_entropy(loss: Tensor, input: Tensor) -> Tensor:
-    """Give a loss the dtype that cross entropy of the input would have."""
+    """Cast a loss to the dtype that cross entropy of the input would have."""
     device = input.device.type
     wide = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return loss if wide else loss.to(input.dtype)

@@ -1,6 +1,11 @@
-"""The losses as modules: each forward only calls its function."""
+"""The losses as modules: each forward only calls its function.
+
+Every docstring has one order: what the loss is, its formula (z are the logits of a row, g is its class, n the counts),
+its arguments, its shapes, an example.
+"""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,39 +17,52 @@ from evenhand.losses._input import check_focal_gamma, check_gamma, check_reducti
 
 
 def _buffer(module: nn.Module, name: str) -> Tensor | None:
-    """Return a buffer of a module; as an attribute it takes as long to find as a small loss takes to compute."""
+    """Return a buffer of a module; attribute access takes as long as a small loss takes to compute."""
     buffers = module._buffers
     return buffers[name] if name in buffers else getattr(module, name)
 
 
-def _refuse_counts(made: Tensor | None, input: Tensor) -> None:
-    """Say so where a loss refused what was made of the counts: the user gave counts, and knows no other name."""
-    if made is None or not isinstance(input, Tensor) or input.dim() == 0:
+def _check_counts_fit(per_class: Tensor | None, input: Tensor) -> None:
+    """Raise an error that names the counts, where numbers computed from them do not match the classes of the input."""
+    if per_class is None or not isinstance(input, Tensor) or input.dim() == 0:
         return
     classes = input.shape[min(input.dim() - 1, 1)]
-    if len(made) != classes:
-        raise ValueError(f"counts must be {classes} numbers, one a class, got {len(made)}.") from None
+    if len(per_class) != classes:
+        raise ValueError(f"counts must be {classes} numbers, one per class, got {len(per_class)}.") from None
 
 
 class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
-    """Complement cross entropy in the place of `nn.CrossEntropyLoss`, with the same arguments and some more.
+    r"""Complement cross entropy (CCE), a drop-in replacement of `nn.CrossEntropyLoss`.
 
-    See :func:`evenhand.losses.functional.complement_cross_entropy` for what each argument means.
+    .. math::
+        \mathrm{CCE} = H + \frac{\gamma}{K - 1} C \qquad \text{or, with `share` } s, \qquad H - s C,
+
+    .. math::
+        H = -\log \hat y_g, \qquad
+        C = -\sum_{j \ne g} \frac{\hat y_j}{1 - \hat y_g} \log \frac{\hat y_j}{1 - \hat y_g}, \qquad
+        \hat y = \operatorname{softmax}(z)
+
+    With `counts`, H is computed from logits adjusted by tau times the log prior. See
+    :func:`evenhand.losses.functional.complement_cross_entropy` for the details of each argument.
 
     Args:
-        weight: a factor for each class, (K); it moves and is saved with the module.
-        gamma: how much the complement entropy counts; -1 as in the paper, or `"released"`.
-        share: the weight of C apart from the number of classes, in the place of gamma; one number, or one a class.
-        spare: leave the so many likeliest incorrect classes of each row out of C.
-        rivals: which incorrect classes C is taken over, bool (K, K), as :func:`frequent_rivals` makes it; it moves and
-            is saved with the module.
-        counts: training images a class, (K): H is taken of logits that are adjusted by them. The offset they give
-            moves and is saved with the module.
-        tau: how much of the log prior H adds; only with counts.
-        complement_on: which logits C is taken of, `"raw"` or `"adjusted"`.
-        ignore_index: rows with this class index count for nothing.
+        weight: a weight per class, (K); a buffer of the module.
+        gamma: the weight of the complement entropy C; -1 as in the paper, or `"released"`.
+        share: the weight of C independent of the number of classes, instead of gamma; a number, or one per class (K).
+        spare: exclude this many of the most probable wrong classes of each row from C.
+        rivals: the wrong classes that C covers, bool (K, K); :func:`frequent_rivals` returns those at least as frequent
+            as the target class. A buffer of the module.
+        counts: training images per class, (K). The offset computed from them is a buffer of the module.
+        tau: the multiple of the log prior that H adds; only with counts.
+        complement_on: the logits that C is computed from, `"raw"` or `"adjusted"`.
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
         label_smoothing: as in cross entropy.
+
+    Shape:
+        - input: logits, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
 
     Example:
         >>> import torch
@@ -84,11 +102,11 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
         refuse_both(gamma, share)
         self.gamma = None if share is not None else -1.0 if gamma is None else check_gamma(gamma)
-        weight_of_c = None if share is None else check_share(share)
-        if isinstance(weight_of_c, Tensor):
-            self.register_buffer("share", weight_of_c)
+        checked_share = None if share is None else check_share(share)
+        if isinstance(checked_share, Tensor):
+            self.register_buffer("share", checked_share)
         else:
-            self.share = weight_of_c
+            self.share = checked_share
         self.spare = check_spare(spare)
         self.register_buffer("rivals", rivals)
         self.tau = tau
@@ -113,11 +131,11 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
                 label_smoothing=self.label_smoothing,
             )
         except ValueError:
-            _refuse_counts(self.offset, input)
+            _check_counts_fit(self.offset, input)
             raise
 
     def extra_repr(self) -> str:
-        """Show what weighs C in the printed module, and what else is not as in the paper."""
+        """Show the weight of C in the printed module, and the settings that differ from the paper."""
         share = self.share.tolist() if isinstance(self.share, Tensor) else self.share
         shown: dict[str, object] = {"gamma": self.gamma} if self.share is None else {"share": share}
         shown |= {"spare": self.spare} if self.spare else {}
@@ -126,18 +144,64 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
-class LogitAdjustedLoss(nn.CrossEntropyLoss):
-    """Cross entropy of logits that are shifted by tau times the log prior of their classes, in training only.
-
-    See :func:`evenhand.losses.functional.logit_adjusted_cross_entropy` for what each argument means.
+class _CountAwareLoss(nn.CrossEntropyLoss):
+    """Base class of losses that adjust logits by the class counts; a subclass implements `adjustment`.
 
     Args:
-        counts: training images a class, (K). The offset they give moves and is saved with the module.
-        tau: how much of the log prior.
-        weight: a factor for each class, (K); it moves and is saved with the module.
-        ignore_index: rows with this class index count for nothing.
+        weight: a weight per class, (K); a buffer of the module.
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
         label_smoothing: as in cross entropy.
+    """
+
+    def __init__(self, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float) -> None:
+        check_reduction(reduction)
+        check_smoothing(label_smoothing)
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+
+    def adjustment(self) -> dict[str, Any]:
+        """Return the `offset`, `margin` and `scale` to pass to `adjusted_cross_entropy`; those (K) are buffers."""
+        raise NotImplementedError
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of logits (N, K) or (N, K, d1, ...) and their targets."""
+        try:
+            return functional.adjusted_cross_entropy(
+                input,
+                target,
+                self.weight,
+                **self.adjustment(),
+                ignore_index=self.ignore_index,
+                reduction=self.reduction,
+                label_smoothing=self.label_smoothing,
+            )
+        except ValueError:
+            for value in self.adjustment().values():
+                _check_counts_fit(value if isinstance(value, Tensor) else None, input)
+            raise
+
+
+class LogitAdjustedLoss(_CountAwareLoss):
+    r"""Cross entropy of logits shifted by tau times the log prior of their classes, in training only.
+
+    .. math::
+        \mathrm{LA} = -\log \frac{\exp(z_g + \tau \log \pi_g)}{\sum_j \exp(z_j + \tau \log \pi_j)},
+        \qquad \pi_k = \frac{n_k}{\sum_j n_j}
+
+    See :func:`evenhand.losses.functional.logit_adjusted_cross_entropy` for the details of each argument.
+
+    Args:
+        counts: training images per class, (K). The offset computed from them is a buffer of the module.
+        weight: a weight per class, (K); a buffer of the module.
+        tau: the multiple of the log prior.
+        ignore_index: rows with this class index are ignored.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        label_smoothing: as in cross entropy.
+
+    Shape:
+        - input: logits, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
 
     Example:
         >>> import torch
@@ -151,34 +215,20 @@ class LogitAdjustedLoss(nn.CrossEntropyLoss):
     def __init__(
         self,
         counts: Counts,
+        weight: Tensor | None = None,
         *,
         tau: float = 1.0,
-        weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        check_reduction(reduction)
-        check_smoothing(label_smoothing)
-        super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        super().__init__(weight, ignore_index, reduction, label_smoothing)
         self.tau = tau
         self.register_buffer("offset", functional.logit_offset(counts, tau).float())
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of logits (N, K) or (N, K, d1, ...) and their targets."""
-        try:
-            return functional.adjusted_cross_entropy(
-                input,
-                target,
-                self.weight,
-                offset=self.offset,
-                ignore_index=self.ignore_index,
-                reduction=self.reduction,
-                label_smoothing=self.label_smoothing,
-            )
-        except ValueError:
-            _refuse_counts(self.offset, input)
-            raise
+    def adjustment(self) -> dict[str, Any]:
+        """Return the offset of the logits."""
+        return {"offset": self.offset}
 
     def extra_repr(self) -> str:
         """Show tau in the printed module."""
@@ -186,16 +236,24 @@ class LogitAdjustedLoss(nn.CrossEntropyLoss):
 
 
 class BalancedSoftmaxLoss(LogitAdjustedLoss):
-    """Balanced softmax: :class:`LogitAdjustedLoss` at tau = 1.
+    r"""Balanced softmax: :class:`LogitAdjustedLoss` at tau = 1.
 
-    See :func:`evenhand.losses.functional.balanced_softmax_loss` for what each argument means.
+    .. math::
+        \mathrm{BS} = -\log \frac{n_g \exp(z_g)}{\sum_j n_j \exp(z_j)}
+
+    See :func:`evenhand.losses.functional.balanced_softmax_loss` for the details of each argument.
 
     Args:
-        counts: training images a class, (K). The offset they give moves and is saved with the module.
-        weight: a factor for each class, (K); it moves and is saved with the module.
-        ignore_index: rows with this class index count for nothing.
+        counts: training images per class, (K). The offset computed from them is a buffer of the module.
+        weight: a weight per class, (K); a buffer of the module.
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
         label_smoothing: as in cross entropy.
+
+    Shape:
+        - input: logits, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
 
     Example:
         >>> import torch
@@ -207,34 +265,43 @@ class BalancedSoftmaxLoss(LogitAdjustedLoss):
     def __init__(
         self,
         counts: Counts,
-        *,
         weight: Tensor | None = None,
+        *,
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(
-            counts, weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+            counts, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
         )
 
     def extra_repr(self) -> str:
-        """Show nothing: there is nothing to set."""
+        """Show nothing: there are no settings."""
         return ""
 
 
-class LDAMLoss(nn.CrossEntropyLoss):
-    """Label-distribution-aware margin loss, for cosines of a last layer that is normalised.
+class LDAMLoss(_CountAwareLoss):
+    r"""Label-distribution-aware margin loss (LDAM), for cosines of a normalised last layer.
 
-    See :func:`evenhand.losses.functional.ldam_loss` for what each argument means.
+    .. math::
+        \mathrm{LDAM} = -\log \frac{\exp(s (z_g - m_g))}{\exp(s (z_g - m_g)) + \sum_{j \ne g} \exp(s z_j)},
+        \qquad m_k = m_{\max} \left( \frac{\min_j n_j}{n_k} \right)^{1/4}
+
+    See :func:`evenhand.losses.functional.ldam_loss` for the details of each argument.
 
     Args:
-        counts: training images a class, (K). The margins they give move and are saved with the module.
+        counts: training images per class, (K). The margins computed from them are a buffer of the module.
+        weight: a weight per class, (K); a buffer of the module.
         max_margin: the margin of the rarest class.
-        scale: what cosines are multiplied by to become logits.
-        weight: a factor for each class, (K); it moves and is saved with the module.
-        ignore_index: rows with this class index count for nothing.
+        scale: the factor that turns cosines into logits.
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
         label_smoothing: as in cross entropy.
+
+    Shape:
+        - input: cosines, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
 
     Example:
         >>> import torch
@@ -248,53 +315,105 @@ class LDAMLoss(nn.CrossEntropyLoss):
     def __init__(
         self,
         counts: Counts,
+        weight: Tensor | None = None,
         *,
         max_margin: float = 0.5,
         scale: float = 30.0,
-        weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        check_reduction(reduction)
-        check_smoothing(label_smoothing)
-        super().__init__(weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        super().__init__(weight, ignore_index, reduction, label_smoothing)
         self.max_margin = max_margin
         self.scale = check_scale(scale)
         self.register_buffer("margins", functional.ldam_margins(counts, max_margin).float())
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of cosines (N, K) or (N, K, d1, ...) and their targets."""
-        try:
-            return functional.adjusted_cross_entropy(
-                input,
-                target,
-                self.weight,
-                margin=self.scale * self.margins,
-                scale=self.scale,
-                ignore_index=self.ignore_index,
-                reduction=self.reduction,
-                label_smoothing=self.label_smoothing,
-            )
-        except ValueError:
-            _refuse_counts(self.margins, input)
-            raise
+    def adjustment(self) -> dict[str, Any]:
+        """Return the scale of the cosines and the margins of the logits."""
+        return {"margin": self.scale * self.margins, "scale": self.scale}
 
     def extra_repr(self) -> str:
         """Show the settings in the printed module."""
         return f"max_margin={self.max_margin}, scale={self.scale}"
 
 
-class FocalLoss(nn.Module):
-    """Focal loss on the softmax.
+class VSLoss(_CountAwareLoss):
+    r"""Vector-scaling loss (VS): cross entropy of logits scaled and shifted by class, in training only.
 
-    See :func:`evenhand.losses.functional.focal_loss` for what each argument means.
+    .. math::
+        \mathrm{VS} = -\log \frac{\exp(\Delta_g z_g + \tau \log \pi_g)}{\sum_j \exp(\Delta_j z_j + \tau \log \pi_j)},
+        \qquad \Delta_k = \left( \frac{n_k}{\max_j n_j} \right)^\gamma, \qquad \pi_k = \frac{n_k}{\sum_j n_j}
+
+    See :func:`evenhand.losses.functional.vs_loss` for the details of each argument.
 
     Args:
-        gamma: how fast the loss fades for well classified samples.
-        alpha: a factor for all classes (a number) or for each (K numbers); it moves and is saved with the module.
-        ignore_index: rows with this class index count for nothing.
+        counts: training images per class, (K). The factors and offset computed from them are buffers of the module.
+        weight: a weight per class, (K); a buffer of the module.
+        gamma: the exponent of the factors.
+        tau: the multiple of the log prior.
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
+        label_smoothing: as in cross entropy.
+
+    Shape:
+        - input: logits, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
+
+    Example:
+        >>> import torch
+        >>> from evenhand.losses import VSLoss
+        >>> VSLoss([900, 100])(torch.tensor([[0.0, 4.0]]), torch.tensor([1]))
+        tensor(0.7592)
+    """
+
+    factors: Tensor
+    offset: Tensor
+
+    def __init__(
+        self,
+        counts: Counts,
+        weight: Tensor | None = None,
+        *,
+        gamma: float = 0.3,
+        tau: float = 1.0,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, ignore_index, reduction, label_smoothing)
+        self.gamma, self.tau = gamma, tau
+        self.register_buffer("factors", functional.vs_factors(counts, gamma).float())
+        self.register_buffer("offset", functional.logit_offset(counts, tau).float())
+
+    def adjustment(self) -> dict[str, Any]:
+        """Return the scale and the offset of the logits."""
+        return {"scale": self.factors, "offset": self.offset}
+
+    def extra_repr(self) -> str:
+        """Show the settings in the printed module."""
+        return f"gamma={self.gamma}, tau={self.tau}"
+
+
+class FocalLoss(nn.Module):
+    r"""Focal loss on the softmax: cross entropy with well classified rows weighted down.
+
+    .. math::
+        \mathrm{FL} = -\alpha_g (1 - \hat y_g)^\gamma \log \hat y_g, \qquad \hat y = \operatorname{softmax}(z)
+
+    See :func:`evenhand.losses.functional.focal_loss` for the details of each argument.
+
+    Args:
+        gamma: the focusing parameter; larger values weight well classified rows further down.
+        alpha: a factor for all classes, or one per class (K); a buffer of the module.
+        weight: a weight per class, (K), by which `reduction="mean"` divides; a buffer of the module.
+        ignore_index: rows with this class index are ignored.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Shape:
+        - input: logits, (K), (N, K) or (N, K, d1, ...).
+        - target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape.
+        - output: a scalar, or with `reduction="none"` the shape of class indices.
 
     Example:
         >>> import torch
@@ -304,11 +423,13 @@ class FocalLoss(nn.Module):
     """
 
     alpha: Tensor | None
+    weight: Tensor | None
 
     def __init__(
         self,
         gamma: float = 2.0,
         alpha: float | Sequence[float] | Tensor | None = None,
+        weight: Tensor | None = None,
         *,
         ignore_index: int = -100,
         reduction: str = "mean",
@@ -317,6 +438,7 @@ class FocalLoss(nn.Module):
         super().__init__()
         self.gamma = check_focal_gamma(gamma)
         self.register_buffer("alpha", None if alpha is None else torch.as_tensor(alpha, dtype=torch.float32))
+        self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
         self.reduction = reduction
 
@@ -325,6 +447,7 @@ class FocalLoss(nn.Module):
         return functional.focal_loss(
             input,
             target,
+            self.weight,
             gamma=self.gamma,
             alpha=self.alpha,
             ignore_index=self.ignore_index,

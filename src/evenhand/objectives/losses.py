@@ -1,4 +1,4 @@
-"""Losses: ce, focal and cce."""
+"""Losses: ce, focal, cce and vs."""
 
 from __future__ import annotations
 
@@ -179,3 +179,44 @@ class ComplementCrossEntropy(LossPart):
             return PartSummary("C is always 0 with 2 classes, so that it changes nothing")
         factor = -self.share if self.share is not None else 1 / k if self.gamma == "released" else self.gamma / (k - 1)
         return PartSummary(f"weight of C {factor:.4g}")
+
+
+class VectorScaling(LossPart):
+    """Vector-scaling loss: cross entropy of logits scaled and shifted by class in training, from the counts."""
+
+    name = "vs"
+    corrects_prior = True
+    tuning_grid = ({"gamma": 0.15}, {"gamma": 0.15, "tau": 1.25})
+    gamma: float = Field(0.3, gt=0, le=1, description="exponent of the scale, (n / largest n)^gamma")
+    tau: float = Field(1.0, ge=0, le=10, description="multiple of the log prior that is added")
+
+    def check(self, parts: Sequence[Part]) -> None:
+        """It adjusts the logits itself."""
+        for part in parts:
+            if part.kind == "logits":
+                raise EvenhandError(f"vs adjusts the logits itself and cannot be combined with {part.name}; use one.")
+
+    def build(self, stats: TrainingStats) -> LossFunction:
+        """Return the loss."""
+        factors, shift = losses.vs_factors(stats.counts, self.gamma), losses.logit_offset(stats.counts, self.tau)
+
+        def loss(
+            logits: Tensor,
+            target: Tensor,
+            *,
+            weight: Tensor | None,
+            offset: Tensor | None,  # noqa: ARG001
+            margin: Tensor | None,  # noqa: ARG001
+        ) -> Tensor:
+            here = logits.device
+            return losses.adjusted_cross_entropy(logits, target, weight, scale=factors.to(here), offset=shift.to(here))
+
+        return loss
+
+    def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
+        """Scaled logits imply no prior."""
+        return None
+
+    def describe(self, stats: TrainingStats) -> PartSummary:
+        """Return the scale of each class."""
+        return PartSummary("scale of logits in training", losses.vs_factors(stats.counts, self.gamma).numpy())

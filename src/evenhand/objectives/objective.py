@@ -14,7 +14,7 @@ from evenhand.core.seeds import stream
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import ShotGroups
 from evenhand.objectives.images import one_hot
-from evenhand.objectives.losses import ComplementCrossEntropy
+from evenhand.objectives.losses import ComplementCrossEntropy, CrossEntropy
 from evenhand.objectives.part import (
     Adjustment,
     HeadPart,
@@ -59,7 +59,7 @@ class Objective:
         self.device = torch.device(device)
         for part in parts:
             part.check_stats(stats)
-        self._loss = next(part for part in parts if isinstance(part, LossPart)).build(stats)
+        self._loss = (self._find(LossPart) or CrossEntropy()).build(stats)
         logits = self._find(LogitsPart)
         adjustment = logits.adjust(stats) if logits else Adjustment()
         self.offset, self.margin = (None if each is None else self._here(each) for each in adjustment)

@@ -1,4 +1,4 @@
-"""Linear layer and loss for many classes: the logits lie in the memory of the weight's gradient until that is written.
+"""Linear layer and loss for many classes: the logits use the memory of the weight's gradient until that is written.
 
 Of weights (K, D) and features (N, D) with N <= D, the logits, (K, N), fit where the gradient of the weights will be. So
 they are computed once, block by block of classes, kept there, and replaced by the gradient block by block: three
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 FAR = -1e4  # a distance whose exponential is 0, and whose product with that 0 is no NaN
-SPAN = 50.0  # the widest offset for which exp(z) exp(o) can stand for exp(z + o)
-BLOCK = 1 << 18  # logits worked on at a time: few enough to stay in the cache
+SPAN = 50.0  # the widest range of offsets for which exp(z) exp(o) is used for exp(z + o)
+BLOCK = 1 << 18  # logits processed at a time: few enough to stay in the cache
 
 
 class Layer(NamedTuple):
@@ -24,7 +24,7 @@ class Layer(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What is asked of each row, (N): its class, what H takes off its logit, the factor of C, and that of its loss."""
+    """The settings of each row, (N): its class, its margin in H, the factor of C, and the weight of its loss."""
 
     classes: Tensor
     margin: Tensor | None
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
 
 def suits(layer: Layer, offset: Tensor | None) -> bool:
-    """Tell whether the logits fit where the gradient of the weights will be, and one exponential serves H and C."""
+    """Return whether the logits fit into the gradient of the weights, and H and C can share one exponential."""
     rows, width = layer.features.shape
     if rows > width or layer.weight.dtype is not torch.float32:
         return False
@@ -132,7 +132,7 @@ class _Blocks:
         self.bounds = torch.searchsorted(self.index, starts).tolist()
 
     def __iter__(self):  # type: ignore[no-untyped-def]
-        """Give slices of the classes and index pairs into their logits (classes of the block, N)."""
+        """Yield slices of the classes and index pairs into their logits (classes of the block, N)."""
         for number, start in enumerate(range(0, self.classes, self.size)):
             inside = slice(self.bounds[number], self.bounds[number + 1])
             yield slice(start, start + self.size), (self.index[inside] - start, self.order[inside])

@@ -11,7 +11,7 @@ VARIABLE = "EVENHAND_BACKEND"
 
 
 class _Choice:
-    """What is used for tensors on the CPU and on a GPU; read at every call of the loss, so plain attributes."""
+    """The backend for tensors on the CPU and on a GPU; plain attributes, since every call of the loss reads them."""
 
     name = "auto"
     cpu = gpu = "eager"
@@ -21,16 +21,16 @@ chosen = _Choice()
 
 
 def set_backend(name: str) -> None:
-    """Choose what computes complement cross entropy from now on, in this process.
+    """Set the backend that computes complement cross entropy in this process.
 
     Args:
         name: `"auto"`: the native kernel on the CPU and the Triton kernel on a GPU, where they can run; `"eager"`:
-            torch's operations everywhere; `"native"` or `"triton"`: that kernel, or an error where it cannot run. What
-            a kernel does not take (float64, class probabilities, images of logits, ...) is computed by `eager` always.
+            torch's operations everywhere; `"native"` or `"triton"`: that kernel, or an error where it cannot run. Input
+            that no kernel takes (float64, class probabilities, logits (N, K, d1), ...) is always computed by `eager`.
 
     Raises:
-        ValueError: for another name.
-        EvenhandError: where the kernel asked for cannot run.
+        ValueError: for an unknown name.
+        EvenhandError: if that kernel cannot run here.
 
     Example:
         >>> from evenhand.losses import get_backend, set_backend
@@ -52,12 +52,12 @@ def set_backend(name: str) -> None:
 
 
 def get_backend() -> str:
-    """Return the backend that was chosen: `"auto"` if none was."""
+    """Return the backend that was set; `"auto"` by default."""
     return chosen.name
 
 
 def why_not(name: str) -> str:
-    """Say why a backend cannot run here; nothing if it can."""
+    """Return the reason why a backend cannot run here; empty if it can."""
     if name == "native":
         return native.why_not
     if name == "triton":
@@ -66,7 +66,7 @@ def why_not(name: str) -> str:
 
 
 def interpreting() -> bool:
-    """Tell whether Triton interprets its kernels, on the CPU: for tests."""
+    """Return whether Triton interprets its kernels on the CPU, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

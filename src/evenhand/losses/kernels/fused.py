@@ -17,21 +17,21 @@ from evenhand.losses.kernels.backend import chosen
 
 _TENSORS = (Tensor, torch.nn.Parameter)
 
-# Below this share the complement entropy cannot change a digit of the loss.
+# With a smaller share the complement entropy does not change the loss in any precision.
 NEGLIGIBLE = 1e-30
 
 
 class Terms(NamedTuple):
-    """What is asked of logits (N, K): [H +] share * C for class indices, reduced.
+    """The settings of the loss of logits (N, K): [H +] share * C for class indices, reduced.
 
     Attributes:
         target: class indices, (N).
-        weight: a factor for each class, (K).
-        offset: what H adds to the logits, (K).
-        margin: what H takes off the logit of a class where it is the correct one, (K).
-        share: the factor of the complement entropy C, one for all or one a class, (K).
+        weight: a weight per class, (K).
+        offset: added to the logits in H, (K).
+        margin: subtracted in H from the logit of a class where it is the correct one, (K).
+        share: the factor of the complement entropy C, a number or one per class, (K).
         with_cross_entropy: add the cross entropy H.
-        ignore_index: rows with this target count for nothing.
+        ignore_index: rows with this target are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
     """
 
@@ -46,7 +46,7 @@ class Terms(NamedTuple):
 
 
 def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
-    """Tell whether a kernel takes these tensors as they are; it is asked at every call, so it asks what is quick."""
+    """Return whether a kernel takes these tensors as they are; called for every loss, so all checks are fast."""
     return (
         type(input) in _TENSORS
         and isinstance(target, Tensor)
@@ -67,10 +67,10 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
 
 
 def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
-    """Return the loss of what `is_fused`, of the input's dtype or float32 under autocast.
+    """Return the loss of tensors that are `is_fused`, of the input's dtype or float32 under autocast.
 
-    None stands for vectors of the classes that no kernel takes: of another dtype than float32, or to be differentiated;
-    and for a share that leaves no complement to compute.
+    Returns None for vectors per class that no kernel takes (not float32, or requiring a gradient), and for a share of
+    0, where there is no complement to compute.
     """
     target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction = terms
     if isinstance(share, Tensor):
@@ -90,7 +90,7 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
         loss = operator_loss(input, terms, keep)
     else:
         done = None
-        if chosen.cpu == "native" and input.is_cpu:  # `compute` says the same, but small losses feel a call
+        if chosen.cpu == "native" and input.is_cpu:  # as `compute` does, without the time of a call
             done = native.run(
                 input, target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction, keep
             )
@@ -114,9 +114,9 @@ def _is_plain(vector: Tensor, input: Tensor) -> bool:
 def compute(
     logits: Tensor, terms: Terms, with_gradient: bool, *, in_place: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the loss, () or (N), and if wanted its gradient, (N, K), in the logits' dtype.
+    """Return the loss, () or (N), and optionally its gradient, (N, K), in the logits' dtype.
 
-    Contiguous logits that are needed no more may be overwritten by it (`in_place`), which saves their memory.
+    With `in_place`, the gradient overwrites the logits, which must be contiguous.
     """
     if (chosen.cpu if logits.is_cpu else chosen.gpu) == "triton":
         from evenhand.losses.kernels import gpu
@@ -132,7 +132,7 @@ def compute(
 
 
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
-    """Compute the same in operations of torch: for what a kernel cannot say, such as that a target is no class."""
+    """Compute the same with torch operations: for what a kernel does not report, such as an invalid target."""
     index, valid = class_indices(terms.target, logits.size(1), terms.ignore_index)
     share, margin, offset = _for_rows(terms, index)
     rows, gradient = loss_and_gradient(logits, index, share, terms.with_cross_entropy, offset, margin, 0, with_gradient)
@@ -148,7 +148,7 @@ def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor
 
 
 def _for_rows(terms: Terms, index: Tensor) -> tuple[float | Tensor, Tensor | None, Tensor | None]:
-    """Return share, margin and offset as the formula takes them, given the class of each row."""
+    """Return share, margin and offset per row, given the class of each row."""
     return (
         terms.share[index] if isinstance(terms.share, Tensor) else terms.share,
         None if terms.margin is None else terms.margin[index],
@@ -157,7 +157,7 @@ def _for_rows(terms: Terms, index: Tensor) -> tuple[float | Tensor, Tensor | Non
 
 
 class _Fused(torch.autograd.Function):
-    """A loss that is known already, with its gradient kept for the backward pass."""
+    """A loss that is already computed, with its gradient saved for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, terms: Terms, done: tuple[Tensor, Tensor]) -> Tensor:
@@ -174,31 +174,31 @@ class _Fused(torch.autograd.Function):
         return _scaled(gradient, grad_loss), None, None
 
 
-# What `Function.apply` does first is to serve the transforms of `torch.func`, none of which is active here.
+# Skips the first part of `Function.apply`, which handles `torch.func` transforms: none is active here.
 _differentiable: Callable[[Tensor, Terms, tuple[Tensor, Tensor | None]], Tensor] = super(
     torch.autograd.Function, _Fused
 ).apply
 
 
 def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
-    """Scale a kept gradient by that of its loss, () or (N): in its place, unless it will be asked for again."""
+    """Scale a saved gradient by that of its loss, () or (N): in place, unless the graph is kept."""
     if not graph_is_kept():
         try:
             if not grad_loss.dim() and grad_loss.is_cpu and grad_loss.item() == 1:
-                return gradient  # as `loss.backward()` asks for it: one pass over memory less
+                return gradient  # as in `loss.backward()`: saves a pass over memory
             return gradient.mul_(grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)
-        except RuntimeError:  # many upstream gradients at a time (`is_grads_batched`) do not fit in the place of one
+        except RuntimeError:  # several upstream gradients (`is_grads_batched`) do not fit in place
             pass
     return scaled_gradient(gradient, grad_loss)
 
 
 def scaled_gradient(gradient: Tensor, grad_loss: Tensor) -> Tensor:
-    """Return a gradient times that of its loss, () or (N)."""
+    """Return a gradient times that of its loss, () or (N), as a new tensor."""
     return (gradient * (grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)).to(gradient.dtype)
 
 
 def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> Tensor:
-    """Work the gradient out again in operations of torch, to be differentiated once more."""
+    """Compute the gradient again with torch operations, so that it can be differentiated."""
     valid = terms.target != terms.ignore_index
     index = torch.where(valid, terms.target, 0)
     factor = valid.to(torch.float32) if terms.weight is None else torch.where(valid, terms.weight[index], 0.0)

@@ -1,4 +1,4 @@
-"""The Triton kernel for GPUs: a program works out loss and gradient of a row, with sums that grow block by block.
+"""The Triton kernel for GPUs: a program computes loss and gradient of a row, accumulating sums block by block.
 
 It has been interpreted and compiled, but no GPU has timed it. The formula and its words are those of `_rows.h`; with an
 offset, H has an exponential of its own, since nothing may be asked of the offset without waiting for the device.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAR = tl.constexpr(1e4)  # a distance whose exponential is 0, and whose product with that 0 is no NaN
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-MOST = 4096  # elements of a row that a program works on at a time
+MOST = 4096  # elements of a row that a program processes at a time
 
 
 @triton.jit
@@ -29,7 +29,7 @@ def _distance(m, x):
 
 @triton.jit
 def _softplus(d):
-    """Return log(1 + exp(d)) to the last digit: what rounding takes from 1 + p is given back."""
+    """Return log(1 + exp(d)) at full precision: the rounding error of 1 + p is compensated."""
     p = tl.exp(-tl.abs(d))
     u = 1.0 + p
     return tl.where(d > 0, d, 0.0) + tl.where(u == 1.0, p, tl.log(u) * (p / (u - 1.0)))
@@ -53,7 +53,7 @@ def cce_kernel(
     WITH_H: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Work out one row. Vectors that are None are left out of the compiled kernel, and so is a gradient of None."""
+    """Compute one row. Vectors and a gradient that are None are not compiled into the kernel."""
     row = tl.program_id(0).to(tl.int64)
     g = tl.load(target + row)
     counts = (g != ignore_index) & (g >= 0) & (g < classes)
@@ -91,7 +91,7 @@ def cce_kernel(
     if shares is not None:
         c = tl.load(shares + g)
     value = c * (tl.log(total) + mean_v)
-    value = tl.where(own == own, value, own)  # C does not see its own class, but NaN is not hidden
+    value = tl.where(own == own, value, own)  # C ignores the logit of the correct class, but NaN there is not hidden
     risk = tl.zeros((), tl.float32)
     if WITH_H:
         if offset is not None:

@@ -1,4 +1,4 @@
-"""A linear layer and complement cross entropy in one, for so many classes that their logits should not be kept."""
+"""A linear layer and complement cross entropy in one, for many classes: the logits are never stored at once."""
 
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +16,7 @@ CHUNK = 6 << 20  # logits held at a time
 
 
 class Settings(NamedTuple):
-    """What is asked of the logits, as in `Terms`; `reduction` is `"mean"` or `"sum"`."""
+    """The settings of the loss, as in `Terms`; `reduction` is `"mean"` or `"sum"`."""
 
     target: Tensor
     class_weight: Tensor | None
@@ -41,22 +41,22 @@ def linear_complement_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Complement cross entropy of `features @ weight.T + bias`, without ever holding those N x K logits.
+    """Complement cross entropy of `features @ weight.T + bias`, without storing the N x K logits.
 
-    The gradients are worked out with the loss, so the forward pass takes the time of both and the backward pass none.
-    It can be differentiated once. Half-precision features are brought to the dtype of the weights.
+    The gradients are computed with the loss, so the forward pass takes the time of both and the backward pass none. It
+    can be differentiated once. Half-precision features are cast to the dtype of the weights.
 
     Args:
         features: (N, D).
         target: class indices, (N).
         weight: the weights of the layer, (K, D).
         bias: of the layer, (K).
-        class_weight: a factor for each class, (K).
-        gamma: how much the complement entropy counts; -1 as in the paper.
-        share: the weight of C apart from the number of classes, in the place of gamma.
-        offset: what H adds to the logits, (K).
-        margin: what H takes off the logit of a class where it is the correct one, (K).
-        ignore_index: rows with this class index count for nothing.
+        class_weight: a weight per class, (K).
+        gamma: the weight of the complement entropy; -1 as in the paper.
+        share: the weight of C independent of the number of classes, instead of gamma.
+        offset: added to the logits in H, (K).
+        margin: subtracted in H from the logit of a class where it is the correct one, (K).
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"` or `"sum"`.
 
     Returns:
@@ -92,18 +92,18 @@ def linear_complement_cross_entropy(
 class ComplementCrossEntropyHead(nn.Linear):
     """The last layer of a network and its loss: `head(features, target)` is the loss, `head(features)` the logits.
 
-    Its parameters are those of `nn.Linear`, and so is its state. For so many classes that N x K logits are a burden.
+    Its parameters and state are those of `nn.Linear`. For so many classes that N x K logits need too much memory.
 
     Args:
         in_features: D, the width of the features.
         out_features: K, the number of classes.
         bias: whether the layer has one.
-        class_weight: a factor for each class, (K).
-        gamma: how much the complement entropy counts; -1 as in the paper.
-        share: the weight of C apart from the number of classes, in the place of gamma.
-        counts: training images a class, (K): H is taken of logits adjusted by them.
-        tau: how much of the log prior H adds.
-        ignore_index: rows with this class index count for nothing.
+        class_weight: a weight per class, (K).
+        gamma: the weight of the complement entropy; -1 as in the paper.
+        share: the weight of C independent of the number of classes, instead of gamma.
+        counts: training images per class, (K): H is computed from logits adjusted by them.
+        tau: the multiple of the log prior that H adds.
+        ignore_index: rows with this class index are ignored.
         reduction: `"mean"` or `"sum"`.
 
     Example:
@@ -123,8 +123,8 @@ class ComplementCrossEntropyHead(nn.Linear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        *,
         class_weight: Tensor | None = None,
+        *,
         gamma: float | str | None = None,
         share: float | None = None,
         counts: Counts | None = None,
@@ -139,7 +139,7 @@ class ComplementCrossEntropyHead(nn.Linear):
         self.register_buffer("offset", None if counts is None else logit_offset(counts, tau).float(), persistent=False)
 
     def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
-        """Return the loss of features (N, D) and their class indices, or without these the logits, (N, K)."""
+        """Return the loss of features (N, D) and their class indices; without indices the logits, (N, K)."""
         if target is None:
             return super().forward(input)
         return linear_complement_cross_entropy(
@@ -159,7 +159,7 @@ class ComplementCrossEntropyHead(nn.Linear):
 def loss_and_gradients(
     features: Tensor, weight: Tensor, bias: Tensor | None, settings: Settings, wanted: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Return the loss and its gradient by features, weight and bias: those that are wanted, and maybe the others."""
+    """Return the loss and its gradients by features, weight and bias: at least those that are wanted."""
     target, class_weight, offset, margin, share, ignore_index, reduction = settings
     x = features.to(weight.dtype)
     index, valid = class_indices(target, len(weight), ignore_index)
@@ -168,7 +168,7 @@ def loss_and_gradients(
     whole = scale.new_ones(())
     if reduction == "mean":
         total = scale.sum()
-        whole = total / total  # NaN where no row counts, as the mean of nothing is
+        whole = total / total  # NaN where every row is ignored, as in cross entropy
         scale = torch.where(scale == 0, 0.0, scale / total)
     layer = _class_major.Layer(x, weight, bias)
     small = x.shape[0] * len(weight) <= CHUNK
@@ -186,7 +186,7 @@ def loss_and_gradients(
 def _in_chunks(
     layer: _class_major.Layer, terms: Terms, scale: Tensor, wanted: tuple[bool, ...], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Work on so many rows at a time that their logits take little room."""
+    """Process a few rows at a time, so that their logits take little memory."""
     x, weight, bias = layer
     loss = torch.zeros((), dtype=torch.float64, device=x.device)
     by_features = torch.empty_like(x) if wanted[0] else None
@@ -214,7 +214,7 @@ def _in_chunks(
 
 
 class _LinearLoss(torch.autograd.Function):
-    """The loss, with its gradients worked out beside it and kept for the backward pass."""
+    """The loss; its gradients are computed in the forward pass and saved for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, settings: Settings) -> Tensor:

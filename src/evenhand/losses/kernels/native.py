@@ -17,20 +17,20 @@ LEVELS = {0: "none", 1: "AVX2", 2: "AVX-512"}
 
 _INTERFACE = 2
 _DONE, _NO_CLASS, _NO_MEMORY, _NOT_SUPPORTED = range(4)
-# The fields of `request` in cce.c, in one piece of bytes: ctypes takes longer over 18 arguments than small losses take.
+# The fields of `request` in cce.c as bytes: passing 18 arguments by ctypes takes longer than a small loss.
 _pack = struct.Struct("P 4q 5P 2d 2q 3P q").pack
 
 
 def _load() -> tuple[Any, int, str]:
-    """Return the kernel, the best instruction set of this processor it has code for, and why there is none."""
+    """Return the kernel, the best instruction set that it and this processor have, and the reason if there is none."""
     here = Path(__file__).parent
     files = [path for suffix in EXTENSION_SUFFIXES if (path := here / f"_cce{suffix}").exists()]
     if not files:
-        return None, 0, "it was not built: the installation found no C compiler, or one that cannot build it"
+        return None, 0, "it was not built: there was no suitable C compiler at installation"
     try:
         library = ctypes.CDLL(str(files[0]))
         if library.evenhand_interface() != _INTERFACE:
-            return None, 0, f"{files[0].name} was built from other source than this: install the package again"
+            return None, 0, f"{files[0].name} was built from another version: install the package again"
         level = library.evenhand_level()
         if level == 0:
             return None, 0, "this processor has no AVX2 and FMA"
@@ -42,7 +42,7 @@ def _load() -> tuple[Any, int, str]:
 
 
 def _torch_threads() -> int:
-    """Return where torch splits a range over its own threads, so that no second pool competes with them; 0: nowhere."""
+    """Return the address of torch's parallel loop, so that no second thread pool competes with it; 0: there is none."""
     folder = Path(torch.__file__).parent / "lib"
     name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
     try:
@@ -52,8 +52,8 @@ def _torch_threads() -> int:
 
 
 _kernel, level, why_not = _load()
-_NUMBER = torch.empty((), dtype=torch.float32, device="cpu")  # `empty_like` is the quickest way to a new tensor
-_NOWHERE = (0, 0, 0, 0)
+_NUMBER = torch.empty((), dtype=torch.float32, device="cpu")  # `empty_like` is the fastest way to a new tensor
+_NULL = (0, 0, 0, 0)
 threads = _torch_threads() if level else 0
 
 
@@ -76,20 +76,20 @@ def run(
     Args:
         logits: (N, K), float32 or bfloat16, on the CPU.
         target: (N), int64; every value is checked.
-        weight: a factor for each class, (K), float32.
-        offset: what H adds to the logits, (K), float32.
-        margin: what H takes off the logit of a class where it is the correct one, (K), float32.
-        share: the factor of the complement entropy C, one for all or one a class, (K), float32.
+        weight: a weight per class, (K), float32.
+        offset: added to the logits in H, (K), float32.
+        margin: subtracted in H from the logit of a class where it is the correct one, (K), float32.
+        share: the factor of the complement entropy C, a number or one per class, (K), float32.
         with_cross_entropy: add the cross entropy H.
-        ignore_index: rows with this target count for nothing.
+        ignore_index: rows with this target are ignored.
         reduction: `"mean"`, `"sum"` or `"none"`.
         with_gradient: compute the gradient too.
-        in_place: write the gradient over the logits, which are contiguous then.
+        in_place: write the gradient over the logits, which must be contiguous.
 
     Returns:
-        The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the kernel
-        cannot say: a target that is no class, an ignore_index that none can be, or an offset too wide for one
-        exponential to serve both H and C.
+        The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the
+        kernel does not apply: an invalid target, an ignore_index that is no int64, or an offset with too wide a range
+        for H and C to share one exponential.
     """
     dense = logits.is_contiguous()
     if not dense and logits.stride(1) != 1:
@@ -101,10 +101,10 @@ def run(
         gradient = logits if in_place else torch.empty_like(logits) if dense else logits.new_empty(logits.shape)
     target = target.contiguous()
     shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
-    places: Iterable[int] = _NOWHERE
+    pointers: Iterable[int] = _NULL
     if weight is not None or offset is not None or margin is not None or shares is not None:
         vectors = [None if x is None else x.contiguous() for x in (weight, offset, margin, shares)]
-        places = [0 if x is None else x.data_ptr() for x in vectors]
+        pointers = [0 if x is None else x.data_ptr() for x in vectors]
     try:
         request = _pack(
             logits.data_ptr(),
@@ -113,7 +113,7 @@ def run(
             classes,
             classes if dense else logits.stride(0),
             target.data_ptr(),
-            *places,
+            *pointers,
             with_cross_entropy,
             share,
             ignore_index,

@@ -25,7 +25,7 @@ def complement_cross_entropy(
     reduction: str,
     with_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient, which is empty if it was not asked for; the arguments are those of `Terms`."""
+    """Return the loss and its gradient, which is empty if it was not requested; the arguments are those of `Terms`."""
     factor = share if shares is None else shares
     terms = Terms(target, weight, offset, margin, factor, with_cross_entropy, ignore_index, reduction)
     loss, gradient = compute(logits, terms, with_gradient)
