@@ -9,7 +9,7 @@ from evenhand import losses
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.priors import class_prior
 from evenhand.models.names import LEAST_SCALE, MOST_SCALE
-from evenhand.objectives.part import Adjustment, LogitsPart, Part, PartSummary, Shares, TrainingStats, normalised
+from evenhand.objectives.part import LogitAdjustment, LogitsPart, Part, PartSummary, Shares, TrainingStats, normalised
 
 
 class _PriorOffset(LogitsPart):
@@ -20,9 +20,9 @@ class _PriorOffset(LogitsPart):
     def strength(self) -> float:
         raise NotImplementedError
 
-    def adjust(self, stats: TrainingStats) -> Adjustment:
+    def adjust(self, stats: TrainingStats) -> LogitAdjustment:
         """Return the offset."""
-        return Adjustment(offset=losses.logit_offset(stats.counts, self.strength()))
+        return LogitAdjustment(offset=losses.logit_offset(stats.counts, self.strength()))
 
     def prior(self, shares: Shares, stats: TrainingStats) -> Shares:
         """Return pi^(1 - tau), where pi is the prior without this part."""
@@ -83,9 +83,9 @@ class LDAM(LogitsPart):
                     f"{part.name} out (ldam:scale= is its scale)."
                 )
 
-    def adjust(self, stats: TrainingStats) -> Adjustment:
+    def adjust(self, stats: TrainingStats) -> LogitAdjustment:
         """Return the margins; the logits have the scale in them already."""
-        return Adjustment(margin=self.scale * losses.ldam_margins(stats.counts, self.margin))
+        return LogitAdjustment(margin=self.scale * losses.ldam_margins(stats.counts, self.margin))
 
     def head(self) -> str:
         """Return a normalised one."""

@@ -16,9 +16,9 @@ from evenhand.metrics.shot_groups import ShotGroups
 from evenhand.objectives.images import one_hot
 from evenhand.objectives.losses import ComplementCrossEntropy
 from evenhand.objectives.part import (
-    Adjustment,
     HeadPart,
     ImagesPart,
+    LogitAdjustment,
     LogitsPart,
     LossPart,
     Part,
@@ -28,7 +28,7 @@ from evenhand.objectives.part import (
     TrainingStats,
     WeightsPart,
 )
-from evenhand.objectives.posthoc import Fitted, PostHoc
+from evenhand.objectives.posthoc import FittedAdjustment, PostHoc
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.objectives.stages import StagePart
 from evenhand.objectives.steps import Backward, Forward, SingleStep, StepPart
@@ -61,7 +61,7 @@ class Objective:
             part.check_stats(stats)
         self._loss = next(part for part in parts if isinstance(part, LossPart)).build(stats)
         logits = self._find(LogitsPart)
-        adjustment = logits.adjust(stats) if logits else Adjustment()
+        adjustment = logits.adjust(stats) if logits else LogitAdjustment()
         self.offset, self.margin = (None if each is None else self._here(each) for each in adjustment)
         self._step = self._find(StepPart) or SingleStep()
         self._weights, self._sampling = self._find(WeightsPart), self._find(SamplingPart)
@@ -157,7 +157,7 @@ class Objective:
             shares = None if shares is None else part.prior(shares, self.stats)
         return shares
 
-    def fit_after(self, validation: Predictions | None) -> Fitted | None:
+    def fit_posthoc(self, validation: Predictions | None) -> FittedAdjustment | None:
         """Return what is to be added to the logits of the trained network; None: nothing.
 
         Args:

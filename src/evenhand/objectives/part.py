@@ -166,7 +166,7 @@ class LossPart(Part):
         raise NotImplementedError
 
 
-class Adjustment(NamedTuple):
+class LogitAdjustment(NamedTuple):
     """What a logits part hands to the loss."""
 
     offset: Tensor | None = None
@@ -178,7 +178,7 @@ class LogitsPart(Part):
 
     kind = "logits"
 
-    def adjust(self, stats: TrainingStats) -> Adjustment:
+    def adjust(self, stats: TrainingStats) -> LogitAdjustment:
         """Return it, from the counts."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from evenhand.objectives.part import Part, PartSummary, TrainingStats
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedAdjustment:
     """An adjustment of logits that was fitted to a run."""
 
     tau: float
@@ -42,7 +42,7 @@ class PostHoc(Part):
                 "post-hoc cannot follow ldam, whose margins make up for the class counts already; leave one out."
             )
 
-    def fit(self, stats: TrainingStats, validation: Predictions | None) -> Fitted:
+    def fit(self, stats: TrainingStats, validation: Predictions | None) -> FittedAdjustment:
         """Return what is added to the logits of the trained network."""
         return fit_tau(self.tau, stats.counts, validation)
 
@@ -54,7 +54,7 @@ class PostHoc(Part):
         return PartSummary("added to logits after training", self.tau * per_tau)
 
 
-def fit_tau(tau: float | Literal["auto"], counts: Sequence[int], validation: Predictions | None) -> Fitted:
+def fit_tau(tau: float | Literal["auto"], counts: Sequence[int], validation: Predictions | None) -> FittedAdjustment:
     """Return what post-hoc adjustment adds to logits: -tau log of the class shares.
 
     Args:
@@ -67,8 +67,8 @@ def fit_tau(tau: float | Literal["auto"], counts: Sequence[int], validation: Pre
     """
     shift = np.log(class_prior(counts))
     if tau != "auto":
-        return Fitted(tau, "given", -tau * shift)
+        return FittedAdjustment(tau, "given", -tau * shift)
     if validation is None:
         raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
     best = best_tau(validation.logits, validation.targets, counts)
-    return Fitted(best, "validation", -best * shift)
+    return FittedAdjustment(best, "validation", -best * shift)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Weights(WeightsPart):
+class ClassWeights(WeightsPart):
     """Class weights that make up for the counts; their mean over the training images is 1."""
 
     name = "weights"
@@ -24,7 +24,7 @@ class Weights(WeightsPart):
     beta: float = Field(0.999, gt=0, lt=1, description="of the effective number of images, for by=effective")
 
     @model_validator(mode="after")
-    def _beta_is_used(self) -> Weights:
+    def _beta_is_used(self) -> ClassWeights:
         if self.by == "inverse" and "beta" in self.model_fields_set:
             raise EvenhandError(f"beta of {self.name} is for by=effective; leave it out, or add by=effective.")
         return self
@@ -46,14 +46,14 @@ class Weights(WeightsPart):
         )
 
 
-class DeferredWeights(Weights):
+class DeferredWeights(ClassWeights):
     """Deferred re-weighting (DRW): class weights that set in late, as the authors of LDAM train."""
 
     name = "drw"
     tuning_grid = ({"start": 0.6},)
     start: float = Field(0.8, gt=0, lt=1, description="the share of the epochs before they set in")
-    by: Literal["inverse", "effective"] = Field("effective", description=Weights.model_fields["by"].description)
-    beta: float = Field(0.9999, gt=0, lt=1, description=Weights.model_fields["beta"].description)
+    by: Literal["inverse", "effective"] = Field("effective", description=ClassWeights.model_fields["by"].description)
+    beta: float = Field(0.9999, gt=0, lt=1, description=ClassWeights.model_fields["beta"].description)
 
     def first_epoch(self, stats: TrainingStats) -> int:
         """Return the first epoch with weights, counted from 1; the last one has them at least."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
-from evenhand.training.checkpoint import Card
+from evenhand.training.card import Card
 
 
 @dataclass(frozen=True, eq=False)
