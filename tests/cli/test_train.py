@@ -119,11 +119,11 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
         (["--stem", "big"], "model.stem cannot be 'big': "),
         (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml: No such file or directory."),
         (["--resume", "nowhere"], "nowhere is no run: there is no such folder."),
-        (["digits", "--resume", "nowhere"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--epochs", "5"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--recipe", "paper"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--out", "mine"], "--resume takes everything from nowhere; give no source"),
+        (["digits", "--resume", "nowhere"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--epochs", "5"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--recipe", "paper"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--out", "mine"], "--resume takes all settings from nowhere; give no source"),
         (["no-such-place"], "no-such-place"),
     ],
 )
@@ -139,7 +139,7 @@ def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], mo
     _, first, _ = run(capsys, monkeypatch, *options)
     code, out, err = run(capsys, monkeypatch, *options)
     assert (code, out) == (2, "")
-    told = "evenhand: mine holds a run; continue it with --resume mine, or choose another with --out."
+    told = "evenhand: mine has a run; continue it with --resume mine, or choose another folder with --out."
     assert err.splitlines()[1:] == [told]
     code, again, err = run(capsys, monkeypatch, "--resume", "mine")
     assert code == 0

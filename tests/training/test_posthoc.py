@@ -87,7 +87,7 @@ def test_an_adjustment_is_kept_with_the_predictions(runs: tuple[Run, Run, Run], 
 
 
 def test_without_validation_auto_is_refused_before_data_are_read(tmp_path: Path) -> None:
-    with pytest.raises(EvenhandError, match="chooses its tau on validation images"):
+    with pytest.raises(EvenhandError, match="chooses tau on validation images"):
         train_run(tiny(objective="ce+post-hoc", select="last", data__source="nowhere"), tmp_path / "run")
 
 

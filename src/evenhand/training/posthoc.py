@@ -181,7 +181,7 @@ def _require_uncorrected(run: Run) -> Objective:
 
 def _corrections(objective: Objective) -> list[str]:
     """Return the names of the parts that correct for the class counts in training."""
-    return [part.name for part in objective.parts if part.corrects_prior or part.name == "ldam"]
+    return [part.name for part in objective.parts if part.corrects_prior or part.has_margin]
 
 
 def _training_objective(run: Run) -> Objective:
