@@ -16,6 +16,7 @@ RUN_SETTINGS = {
     "imbalance": "data.imbalance",
     "model": "model.name",
     "epochs": "epochs",
+    "batch_size": "batch_size",
     "data_root": "data.root",
     "image_size": "data.image_size",
     "flip": "augmentation.flip",

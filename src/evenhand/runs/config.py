@@ -200,7 +200,7 @@ class Config(_Section):
     epochs: int = Field(30, ge=1, le=100_000)
     """Number of epochs."""
     batch_size: int = Field(64, ge=1, le=100_000)
-    """Images per step."""
+    """Images per training step."""
     select: Literal["best", "late", "last"] = "best"
     """Epoch to keep: best, late or last.
 
