@@ -67,7 +67,7 @@ def describe_settings(part: type[Part]) -> dict[str, str]:
     """
     texts = {}
     for key, field in part.model_fields.items():
-        default = "" if field.default is None else f" ({spelled(field.default)})"
+        default = "" if field.default is None else f" (default {spelled(field.default)})"
         texts[key] = f"{allowed_values(field)}{default}: {field.description}"
     return texts
 
