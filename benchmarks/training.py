@@ -46,9 +46,9 @@ from evenhand.models.build import build_model
 from evenhand.objectives import Objective, build_objective
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
+from evenhand.training.fabric import start_fabric
 from evenhand.training.loop import Callback, EpochRow, Trainer
 from evenhand.training.prepare import prepare
-from evenhand.training.run import start_fabric
 
 
 def take_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:

@@ -30,7 +30,15 @@ def test_one_screen_with_everything(capsys: Capture, monkeypatch: Patch, tmp_pat
     code, out, _ = evenhand(capsys, monkeypatch, "doctor")
     assert code == 0
     assert len(out.splitlines()) <= 24
-    for part in (platform.python_version(), torch.__version__, "native", "triton", "data", "not there yet", "GB free"):
+    for part in (
+        platform.python_version(),
+        torch.__version__,
+        "native",
+        "triton",
+        "data",
+        "does not exist yet",
+        "GB free",
+    ):
         assert part in out
     assert str(tmp_path / "nowhere" / "data") in out
 

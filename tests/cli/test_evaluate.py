@@ -9,7 +9,7 @@ import pytest
 
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.summary import summarise
-from evenhand.training import posthoc as after
+from evenhand.training import posthoc
 from evenhand.training.run import train_run
 from tests.trained import COUNTS, Trained, assert_one_sentence, config, draw, evenhand
 
@@ -167,8 +167,8 @@ def test_evened_weights_read_images_as_they_are_told_to(capsys: Capture, monkeyp
     assert_one_sentence(evenhand(capsys, monkeypatch, *command, "--skip-bad"), "--allow-outside")
     assert_one_sentence(evenhand(capsys, monkeypatch, *command, "--allow-outside"), "--skip-bad leaves such images out")
     roots = []
-    real = after.load_source
-    monkeypatch.setattr(after, "load_source", lambda *a, **b: roots.append(b["data_root"]) or real(*a, **b))
+    real = posthoc.load_source
+    monkeypatch.setattr(posthoc, "load_source", lambda *a, **b: roots.append(b["data_root"]) or real(*a, **b))
     options = ["--skip-bad", "--allow-outside", "--data-root", tmp_path]
     code, out, err = evenhand(capsys, monkeypatch, *command, *options)
     assert (code, roots) == (0, [tmp_path])

@@ -87,7 +87,7 @@ def test_noise_where_the_images_are_gone_and_one_line_is_said(
     weights = photos_run.run / "weights" / "best.safetensors"
     code, out, err = evenhand(capsys, monkeypatch, "export", weights, "--onnx", target)
     assert (code, err) == (0, "")
-    assert out.startswith(f"{target}: on 64 images of noise (the run's own are not at hand) of ")
+    assert out.startswith(f"{target}: on 64 noise images (the run's own are missing) of ")
     assert out.count("\n") == 1
     assert target.is_file()
 

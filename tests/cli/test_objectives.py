@@ -17,8 +17,8 @@ Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 def test_every_part_is_listed(capsys: Capture, monkeypatch: Patch) -> None:
     code, out, _ = evenhand(capsys, monkeypatch, "objectives")
     assert code == 0
-    assert "ldam:margin=  a number above 0 and up to 2 (0.5): of the rarest class, in cosines" in out
-    assert "compare --tune tries it as it is, and label-smoothing:eps=0.05, label-smoothing:eps=0.2" in out
+    assert "ldam:margin=  a number above 0 and up to 2 (default 0.5): margin of the rarest class, in cosines" in out
+    assert "compare --tune also tries label-smoothing:eps=0.05, label-smoothing:eps=0.2" in out
     code, out, _ = evenhand(capsys, monkeypatch, "objectives", "--json")
     assert [part["name"] for part in json.loads(out)] == list_objectives()
 
@@ -29,7 +29,7 @@ def test_a_second_stage_on_the_command_line(capsys: Capture, monkeypatch: Patch,
     arguments = ("train", "--from", first, "--stage", "crt", "--epochs", "1", "--out", tmp_path / "second")
     code, _, err = evenhand(capsys, monkeypatch, *arguments)
     assert code == 0, err
-    assert "crt:epochs=1: the last layer alone is trained" in err
+    assert "crt:epochs=1: only the last layer is trained" in err
     assert Run(tmp_path / "second").config.start.weights == str(first)
     for wrong in (("--stage", "crt"), ("--from", first), ("--from", first, "--stage", "crt", "--seed", "1")):
         code, _, err = evenhand(capsys, monkeypatch, "train", *wrong)

@@ -76,7 +76,7 @@ def test_a_comparison_ends_with_a_model(capsys: Capture, monkeypatch: Patch, pho
         code, out, err = evenhand(capsys, monkeypatch, "predict", folder, photos / "red", *options)
         assert code == 0
         (line,) = err.splitlines()
-        assert line.startswith(f"evenhand: {objective}, which the comparison recommends: ")
+        assert line.startswith(f"evenhand: using the recommended objective {objective}: ")
         assert told in line
         rows = list(csv.DictReader(io.StringIO(out)))
         assert len(rows) == 24

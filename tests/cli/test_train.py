@@ -13,10 +13,13 @@ import pytest
 import yaml
 
 from evenhand.cli import main
+from evenhand.cli.options import RUN_SETTINGS, TRAIN_SETTINGS
 from evenhand.cli.progress import Shown, watching
 from evenhand.core.locks import claimed
-from evenhand.runs.config import make_config
+from evenhand.objectives.spec import stage_names
+from evenhand.runs.config import RECIPES, make_config
 from evenhand.runs.run import Run
+from evenhand.runs.settings import find_field
 from evenhand.training.checkpoint import load_state
 from tests.trained import assert_one_sentence, draw, evenhand
 
@@ -93,10 +96,22 @@ def test_json_has_null_for_nan(capsys: pytest.CaptureFixture[str]) -> None:
 def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     Path("own.yaml").write_text("epochs: 9\nseed: 5\nbatch_size: 32\noptimizer: {lr: 0.2}\n")
     options = ["--config", "own.yaml", "--epochs", "1", "--set", "optimizer.lr=0.04", "--set", "seed=6", "--seed", "7"]
-    options += ["--no-flip", "--select", "last", "--model", "resnet8", "--out", "mine", "--quiet", *FAST]
+    options += [
+        "--batch-size",
+        "16",
+        "--no-flip",
+        "--select",
+        "last",
+        "--model",
+        "resnet8",
+        "--out",
+        "mine",
+        "--quiet",
+        *FAST,
+    ]
     assert run(capsys, monkeypatch, "digits", "--recipe", "paper", *options)[0] == 0
     config = yaml.safe_load(Path("mine/config.yaml").read_text())
-    assert (config["epochs"], config["seed"], config["batch_size"], config["optimizer"]["lr"]) == (1, 6, 32, 0.04)
+    assert (config["epochs"], config["seed"], config["batch_size"], config["optimizer"]["lr"]) == (1, 6, 16, 0.04)
     assert config["schedule"]["milestones"] == [60, 120, 160]
     assert (config["augmentation"]["flip"], config["select"]) == (False, "last")
     assert not Path("mine/weights/best.safetensors").exists()
@@ -119,11 +134,11 @@ def test_flags_over_file_over_recipe(capsys: pytest.CaptureFixture[str], monkeyp
         (["--stem", "big"], "model.stem cannot be 'big': "),
         (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml: No such file or directory."),
         (["--resume", "nowhere"], "nowhere is no run: there is no such folder."),
-        (["digits", "--resume", "nowhere"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--epochs", "5"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--recipe", "paper"], "--resume takes everything from nowhere; give no source"),
-        (["--resume", "nowhere", "--out", "mine"], "--resume takes everything from nowhere; give no source"),
+        (["digits", "--resume", "nowhere"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--epochs", "5"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--set", "epochs=5"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--recipe", "paper"], "--resume takes all settings from nowhere; give no source"),
+        (["--resume", "nowhere", "--out", "mine"], "--resume takes all settings from nowhere; give no source"),
         (["no-such-place"], "no-such-place"),
     ],
 )
@@ -139,7 +154,7 @@ def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], mo
     _, first, _ = run(capsys, monkeypatch, *options)
     code, out, err = run(capsys, monkeypatch, *options)
     assert (code, out) == (2, "")
-    told = "evenhand: mine holds a run; continue it with --resume mine, or choose another with --out."
+    told = "evenhand: mine has a run; continue it with --resume mine, or choose another folder with --out."
     assert err.splitlines()[1:] == [told]
     code, again, err = run(capsys, monkeypatch, "--resume", "mine")
     assert code == 0
@@ -297,3 +312,18 @@ def test_a_first_line_comes_before_anything_slow() -> None:
             [sys.executable, "-c", code.format(arguments=arguments)], capture_output=True, text=True, check=True
         )
         assert done.stdout.strip().endswith("... False")
+
+
+def test_options_are_made_from_the_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the help of its setting, on one line of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, monkeypatch, "--help")
+    for name, key in {**RUN_SETTINGS, **TRAIN_SETTINGS}.items():
+        text = (find_field(key).description or "").partition("\n")[0]
+        option = f"--{name.replace('_', '-')} "
+        (line,) = (line for line in out.splitlines() if line.strip().startswith(option))
+        assert line.endswith(text), line
+    assert f"Second stage of --from: {' or '.join(stage_names())}." in out
+    assert all(recipe in out for recipe in RECIPES)

@@ -156,7 +156,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (job.folder / "thesis.txt").write_text("mine")
     end = do_run(job)
     assert end.kind == "failed"
-    assert "is no empty folder" in end.reason
+    assert "is not an empty folder" in end.reason
     assert (job.folder / "thesis.txt").read_text() == "mine"
 
 

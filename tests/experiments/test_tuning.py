@@ -21,7 +21,7 @@ from evenhand.objectives.part import PARTS
 from evenhand.objectives.spec import all_parts
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
-from evenhand.training.posthoc import Wish, evaluate_adjusted
+from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 from evenhand.training.prepare import prepare
 from evenhand.training.run import train_run
 from tests.fabricated import predict, with_noise, write_run
@@ -202,7 +202,7 @@ def test_what_happens_after_training_counts_in_validation(tmp_path: Path) -> Non
     for later in (False, True):
         if later:
             for members in grouped.values():
-                evaluate_adjusted(members[0].path, Wish(adjust="7"))
+                evaluate_adjusted(members[0].path, AdjustmentRequest(adjust="7"))
         fresh = {name: {0: Run(members[0].path)} for name, members in grouped.items()}
         [picked] = pick(fresh, families_of(settings))
         expected = {}

@@ -20,7 +20,7 @@ from evenhand.models.build import build_model
 from evenhand.models.cifar import fill_head
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import replace_head
-from evenhand.training.checkpoint import Card
+from evenhand.training.card import Card
 from evenhand.training.predict import TrainedModel
 from tests.training.runs import tiny, trainer_of
 

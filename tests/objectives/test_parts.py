@@ -242,7 +242,7 @@ def test_remix_gives_the_target_to_the_rarer_class() -> None:
         for i, j in zip(own.tolist(), other.tolist(), strict=True):
             ratio = COUNTS[i] / COUNTS[j]
             expected.append(0.0 if ratio >= 3 and kept < 0.5 else 1.0 if ratio <= 1 / 3 and 1 - kept < 0.5 else kept)
-        assert part.target_share(kept, own, other, known).tolist() == pytest.approx(expected)
+        assert part.target_weight(kept, own, other, known).tolist() == pytest.approx(expected)
 
 
 # What is said, and the prior
@@ -263,8 +263,8 @@ def test_every_part_says_that_it_is_active() -> None:
     silent = [name for name, part in PARTS.items() if part().describe(known) is None]
     assert silent == ["ce"]
     focal, cot = build_objective("focal:gamma=1:alpha=0.5+cot:forwards=1", counts=COUNTS).describe(groups)
-    assert focal["what"].endswith("counts 0.5 (1 - p)^1")
-    assert cot["what"].endswith("from the same pass")
+    assert focal["what"].startswith("weight of an image 0.5 (1 - p)^1")
+    assert cot["what"].endswith("from the same forward pass")
 
 
 def test_with_two_classes_nothing_is_said_to_weigh_c() -> None:
@@ -278,7 +278,7 @@ def test_a_part_that_sets_in_after_the_selected_epoch_is_told() -> None:
     objective = build_objective("ldam+drw", counts=COUNTS, epochs=10)
     assert objective.notes(9) == []
     (note,) = objective.notes(8)
-    assert note.startswith("drw sets in at epoch 9, after epoch 8, which was taken by validation")
+    assert note.startswith("drw starts at epoch 9, but epoch 8 was selected on validation")
 
 
 def test_the_prior_that_training_implies() -> None:

@@ -1,15 +1,25 @@
-"""One spelling of one objective, and mistakes told in one sentence."""
+"""Objectives as text: canonical spellings, and mistakes reported in one sentence."""
 
+import copy
+import pickle
 from itertools import permutations
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field, ValidationError
 
 from evenhand.core.errors import EvenhandError
+from evenhand.experiments.grid.naming import run_name
 from evenhand.objectives import ObjectiveSpec, build_objective, describe_objectives, list_objectives
-from evenhand.objectives.part import KINDS, PARTS
+from evenhand.objectives.part import KINDS, PARTS, LossPart, TrainingStats
+from evenhand.runs.config import Config, load_config
+from evenhand.training.run import train_run
+from tests.training.runs import tiny
 
 COUNTS = [50, 20, 5, 2]
 
@@ -59,6 +69,7 @@ def test_numbers_have_one_spelling_without_losing_a_digit(gamma: float) -> None:
         ("erm+weights:by=inverse", "ce+weights"),
         ("mixup:alpha=0.2+sampling:by=class+cce", "cce+sampling+mixup"),
         ("post-hoc:tau=1", "ce+post-hoc:tau=1"),
+        ("drw+logit-adjust", "balanced-softmax+drw"),
     ],
 )
 def test_two_spellings_are_one_objective(spec: str, same: str) -> None:
@@ -115,32 +126,35 @@ def test_the_order_of_parts_says_nothing(given_specs: tuple[list[str], dict[str,
         ("cce:gamma=nan", "The gamma of cce must be a number or released, got 'nan'."),
         ("cce:gamma=Released", "The gamma of cce must be a number or released, got 'Released'."),
         ("cce:share=1.5", "The share of cce must be a number of 0 or more and up to 1, got '1.5'."),
-        ("cce:share=0.3:gamma=-1", "both say how much C counts, got gamma=-1 and share=0.3; give one of them."),
+        ("cce:share=0.3:gamma=-1", "both set the weight of C, got gamma=-1 and share=0.3; give one of them."),
         ("cce:spare=1.5", "The spare of cce must be a whole number of 0 or more, got '1.5'."),
-        ("cce:spare=2", "cce:spare=2 leaves nothing of C with 4 classes; spare at most 1."),
-        ("cce:rivals=frequent+mixup", "cce:rivals=frequent does not go with mixup; leave one out."),
-        ("cce:rivals=frequent:spare=1", "cce:rivals=frequent does not go with spare=1; leave one out."),
-        ("cce:on=adjusted", "cce:on=adjusted needs a part that adjusts all logits"),
-        ("ldam+cce:on=adjusted", "cce:on=adjusted needs a part that adjusts all logits"),
+        ("cce:spare=2", "cce:spare=2 leaves too few classes for C, of 4; use at most 1."),
+        ("cce:rivals=frequent+mixup", "cce:rivals=frequent cannot be combined with mixup; leave one out."),
+        ("cce:rivals=frequent:spare=1", "cce:rivals=frequent cannot be combined with spare=1; leave one out."),
+        ("cce:on=adjusted", "cce:on=adjusted needs a part that adds an offset to logits"),
+        ("ldam+cce:on=adjusted", "cce:on=adjusted needs a part that adds an offset to logits"),
         ("ce+post-hoc:tau=-5", "The tau of post-hoc must be a number of 0 or more and up to 10 or auto, got '-5'."),
         ("ce+post-hoc:tau=11", "The tau of post-hoc must be a number of 0 or more and up to 10 or auto, got '11'."),
         ("ce+post-hoc:tau=much", "up to 10 or auto, got 'much'."),
         ("mixup:alpha=1e-320", "alpha"),
         ("cutmix:alpha=1e308", "alpha"),
         ("cot:forwards=3", "The forwards of cot must be 1 or 2, got '3'."),
-        ("ce+cce", "Cannot train with 'ce+cce': ce and cce are of one kind, which changes what a row costs; leave one"),
+        ("ce+cce", "Cannot train with 'ce+cce': ce and cce are both of kind loss; leave one out."),
         ("sampling+sampling:by=sqrt", "sampling is given twice"),
-        ("mixup+cutmix", "mixup and cutmix are of one kind"),
+        ("mixup+cutmix", "mixup and cutmix are both of kind images"),
         ("weights:by=equal", "The by of weights must be inverse or effective, got 'equal'."),
         ("weights:beta=0.9", "beta of weights is for by=effective"),
         ("logit-adjust:tau=0", "The tau of logit-adjust must be a number above 0 and up to 10, got '0'."),
         ("balanced-softmax+post-hoc", "balanced-softmax and post-hoc both correct for the class counts"),
+        ("balanced-softmax+weights", "balanced-softmax and weights both correct for the class counts"),
+        ("balanced-softmax+drw+post-hoc", "balanced-softmax and post-hoc both correct for the class counts"),
+        ("ldam+drw+sampling", "drw and sampling both correct for the class counts"),
         ("ce+weights+sampling", "weights and sampling both correct for the class counts"),
-        ("ldam+post-hoc", "whose margins make up for the class counts already; leave one out."),
+        ("ldam+post-hoc", "whose margins correct for the class counts already; leave one out."),
         ("ldam:scale=1e10", "The scale of ldam must be a number of 0.001 or more and up to 10000, got '1e10'."),
         ("cosine:scale=1e-300", "The scale of cosine must be a number of 0.001 or more and up to 10000, got '1e-300'."),
-        ("ldam+cosine", "ldam brings a normalised last layer of its own"),
-        ("ldam+focal+mixup", "focal cannot have the margins of ldam and soft targets"),
+        ("ldam+cosine", "ldam has a cosine classifier of its own"),
+        ("ldam+focal+mixup", "focal cannot combine the margins of ldam with soft targets"),
         ("", "Cannot read ''"),
         ("cce:gamma=1:gamma=2", "gamma is given twice"),
     ],
@@ -163,3 +177,70 @@ def test_what_training_costs_and_shares() -> None:
     assert [ObjectiveSpec(spec).cost for spec in specs] == [1, 1, 2, 5 / 3]
     assert ObjectiveSpec("ce+post-hoc:tau=auto").training == ObjectiveSpec("erm+post-hoc:tau=2").training == "ce"
     assert ObjectiveSpec("cce+mixup").training == "cce+mixup"
+
+
+def test_a_spec_is_text_that_is_parsed_once() -> None:
+    spec = ObjectiveSpec("erm+mixup")
+    assert ObjectiveSpec("erm+mixup") is spec
+    assert ObjectiveSpec(spec) is spec
+    assert isinstance(spec, str)
+    assert {spec: 1}["ce+mixup"] == 1
+    for copied in (pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)):
+        assert (copied, copied.parts) == (spec, spec.parts)
+        assert isinstance(copied, ObjectiveSpec)
+
+
+def test_a_config_holds_a_checked_objective() -> None:
+    for text in ("nonsense+blah", "ce+cce", ""):
+        with pytest.raises((EvenhandError, ValidationError)):
+            Config(objective=text)
+        with pytest.raises(EvenhandError):
+            Config().model_copy(update={"objective": text})
+    config = Config(objective="erm+drw:start=0.8")
+    assert config.objective == "ce+drw"
+    copied = config.model_copy(update={"objective": "erm+post-hoc", "epochs": 2})
+    assert (copied.objective.training, copied.epochs) == ("ce", 2)
+    assert yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json")))["objective"] == "ce+drw"
+    assert pickle.loads(pickle.dumps(config)).objective.parts == config.objective.parts
+
+
+def test_an_old_config_with_an_alias_is_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    for text, same in (("erm", "ce"), ("cce:gamma=-1.0", "cce"), ("drw+ldam", "ldam+drw")):
+        path.write_text(f"objective: {text}\n")
+        old = load_config(path)
+        assert old.objective == same
+        assert run_name(old) == run_name(old.model_copy(update={"objective": same}))
+
+
+def test_deferred_weights_on_top_of_a_logit_adjustment() -> None:
+    logits, labels = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
+    both = build_objective("balanced-softmax+drw", counts=COUNTS, epochs=10)
+    plain = build_objective("balanced-softmax", counts=COUNTS)
+    torch.testing.assert_close(both.loss(logits, labels, 0), plain.loss(logits, labels))
+    weighted = build_objective("ce+drw", counts=COUNTS, epochs=10)
+    assert plain.offset is not None
+    torch.testing.assert_close(both.loss(logits, labels, 9), weighted.loss(logits + plain.offset, labels, 9))
+    assert both.prior() is None
+
+
+def test_a_new_loss_is_one_class(tmp_path: Path) -> None:
+    """Defining the class is all it takes; it is removed again, since other tests enumerate all parts."""
+
+    class Inverted(LossPart):
+        """A loss with weights from the counts, for this test."""
+
+        name = "inverted"
+        power: float = Field(1.0, ge=0, description="of the counts")
+
+        def build(self, stats: TrainingStats) -> Any:
+            weights = torch.tensor(stats.counts, dtype=torch.float32) ** -self.power
+            return lambda logits, target, **_: torch.nn.functional.cross_entropy(logits, target, weights)
+
+    try:
+        assert "inverted" in list_objectives()
+        assert "power" in next(part for part in describe_objectives() if part.name == "inverted").settings
+        assert ObjectiveSpec("mixup+inverted:power=1") == "inverted+mixup"
+        assert train_run(tiny(objective="inverted:power=0.5", epochs=1), tmp_path / "run").finished
+    finally:
+        del PARTS[Inverted.name]

@@ -199,7 +199,7 @@ def test_wrong_content_of_a_run_names_the_file(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         (["start.load=body"], "give start.weights"),
-        (["start.train=head"], "a body that has learned nothing"),
+        (["start.train=head"], "needs a trained body"),
         (["start.weights=run", "start.sha256=abc"], "start.sha256 cannot be 'abc'"),
     ],
 )

@@ -32,7 +32,7 @@ def test_every_file_of_the_first_version_is_read() -> None:
     assert load_state(run.state, run.config)["epoch"] == 2
 
 
-def test_it_can_be_judged_again(tmp_path: Path) -> None:
+def test_it_can_be_evaluated_again(tmp_path: Path) -> None:
     from evenhand.training.evaluate import evaluate_run, keep_missing
 
     folder = Path(shutil.copytree(OLD, tmp_path / "run"))

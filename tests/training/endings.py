@@ -93,8 +93,8 @@ def mid_validation(folder: Path) -> None:
     train_run(tiny(), folder)
 
 
-def mid_judging(folder: Path) -> None:
-    before(running, "summarise", end)
+def mid_evaluation(folder: Path) -> None:
+    before(running, "summarise_run", end)
     train_run(tiny(), folder)
 
 
@@ -123,6 +123,6 @@ KILLED: dict[Callable[[Path], None], int | None] = {
     between_files: 1,
     between_epochs: 2,
     mid_validation: 1,
-    mid_judging: 3,
+    mid_evaluation: 3,
 }
 """A moment, and the last epoch whose state must have survived it."""

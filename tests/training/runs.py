@@ -10,8 +10,8 @@ from typing import Any
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
+from evenhand.training.fabric import start_fabric
 from evenhand.training.loop import Callback, Trainer
-from evenhand.training.run import start_fabric
 
 TIMINGS = ("seconds", "images_per_second")
 SETTINGS = ("compute.precision=float32", "compute.accelerator=cpu", "schedule.warmup_epochs=1")

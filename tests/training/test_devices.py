@@ -21,7 +21,7 @@ import sys
 from torch import nn
 
 from evenhand.models.classifier import BodyAndHead, Classifier
-from evenhand.training import loop as trainer
+from evenhand.training import network
 from evenhand.runs.config import make_config
 from evenhand.training.run import train_run
 
@@ -33,7 +33,7 @@ def plain_network(name, *, num_classes, channels, **_):
     return Classifier(BodyAndHead(body, nn.Linear(32, num_classes)), name=name, stem="small", num_features=32)
 
 
-trainer.build_model = plain_network
+network.build_model = plain_network
 objective, out = sys.argv[1:]
 settings = ["compute.precision=float32", "batch_size=50", "optimizer.lr=0.05"]
 train_run(make_config(objective=objective, epochs=3, data__imbalance="exp:20", settings=settings), out)

@@ -24,7 +24,7 @@ from evenhand.models.heads import last_layer
 from evenhand.models.weights import describe_file
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.run import Run
-from evenhand.training import _backbones as backbones
+from evenhand.training import frozen_body as backbones
 from evenhand.training.evaluate import evaluate_on, evaluate_run
 from evenhand.training.export import export_onnx
 from evenhand.training.predict import load
@@ -116,7 +116,7 @@ def test_it_does_not_go_on_with_other_pretrained_weights(photos, tmp_path):
     run = Run(tmp_path / "run")
     other = {**run.environment.weights, "sha256": "0" * 64}
     run.write_environment({**run.environment.model_dump(mode="json"), "weights": other})
-    with pytest.raises(EvenhandError, match=r"The weights of lite0 .* are no longer those that .* began with"):
+    with pytest.raises(EvenhandError, match=r"The weights of lite0 .* changed since .* began"):
         resume_run(tmp_path / "run")
 
 
@@ -222,7 +222,7 @@ def test_a_body_that_cannot_be_kept_is_told_in_a_sentence(tmp_path, caplog):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     (record,) = caplog.records
     assert re.fullmatch(
-        r"The weights of lite0 are not kept by evenhand\. Cannot write \S+: File too large; .*\.", record.message
+        r"The weights of lite0 are not stored by evenhand\. Cannot write \S+: File too large; .*\.", record.message
     )
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -324,7 +324,7 @@ def test_weights_of_another_network_or_other_classes_are_refused(whole, photos, 
     shutil.copytree(photos, tmp_path / "photos")
     (tmp_path / "photos" / "red").rename(tmp_path / "photos" / "purple")
     config = config_of(tmp_path / "photos", f"start.weights={whole.path}")
-    with pytest.raises(EvenhandError, match=r"knows other classes .*'red'\) than these data .*'purple'\); set"):
+    with pytest.raises(EvenhandError, match=r"has other classes .*'red'\) than these data .*'purple'\); set"):
         train_run(config, tmp_path / "run")
     (tmp_path / "junk.pth").write_bytes(b"junk" * 1000)
     with pytest.raises(EvenhandError, match=r"junk\.pth: it is damaged, or holds something else than weights; get"):

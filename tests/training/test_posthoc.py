@@ -20,15 +20,15 @@ from evenhand.data.sources import load_source
 from evenhand.data.table import ArrayPixels
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.metrics.priors import TAUS, best_tau
-from evenhand.objectives import posthoc as objectives_after
+from evenhand.objectives import posthoc as objectives_posthoc
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
-from evenhand.training import posthoc as after
-from evenhand.training._adjusting import read_shares
+from evenhand.training import posthoc
+from evenhand.training.class_shares import read_shares
 from evenhand.training.derived_run import derive_run, shares_training
 from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
 from evenhand.training.export import export_onnx
-from evenhand.training.posthoc import Wish, evaluate_adjusted
+from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 from evenhand.training.predict import load
 from evenhand.training.run import train_run
 from tests.training.runs import tiny
@@ -87,7 +87,7 @@ def test_an_adjustment_is_kept_with_the_predictions(runs: tuple[Run, Run, Run], 
 
 
 def test_without_validation_auto_is_refused_before_data_are_read(tmp_path: Path) -> None:
-    with pytest.raises(EvenhandError, match="chooses its tau on validation images"):
+    with pytest.raises(EvenhandError, match="chooses tau on validation images"):
         train_run(tiny(objective="ce+post-hoc", select="last", data__source="nowhere"), tmp_path / "run")
 
 
@@ -102,7 +102,7 @@ def plain(runs: tuple[Run, Run, Run], tmp_path: Path) -> Run:
 
 def test_evaluate_keeps_an_adjustment_beside_the_unadjusted_result(runs: tuple[Run, Run, Run], plain: Run) -> None:
     before = {path.name: path.read_bytes() for path in plain.path.rglob("*") if path.is_file()}
-    once, twice = (evaluate_adjusted(plain.path, Wish(adjust="1")) for _ in range(2))
+    once, twice = (evaluate_adjusted(plain.path, AdjustmentRequest(adjust="1")) for _ in range(2))
     assert once.summary == twice.summary  # from the raw logits each time
     assert once.summary["balanced_accuracy"] == runs[1].summary.balanced_accuracy
     assert once.summary["unadjusted"]["balanced_accuracy"] == plain.summary.balanced_accuracy
@@ -110,7 +110,7 @@ def test_evaluate_keeps_an_adjustment_beside_the_unadjusted_result(runs: tuple[R
     assert {name for name in after if after[name] != before.get(name)} == {"adjustment.json"}
     again = evaluate_run(plain.path)
     assert again.summary["balanced_accuracy"] == plain.summary.balanced_accuracy
-    assert "without the adjustment that the run was given (post-hoc, tau 1), which predict" in again.remarks[0]
+    assert "without the run's adjustment (post-hoc, tau 1), which predict" in again.remarks[0]
     assert "tau 1" in evaluate_on(plain.path, "digits").remarks[-1]
     own = evaluate_run(runs[1].path)
     assert not own.remarks, "what the objective itself does is in its predictions"
@@ -120,12 +120,16 @@ def test_evaluate_keeps_an_adjustment_beside_the_unadjusted_result(runs: tuple[R
     assert damaged.summary["balanced_accuracy"] == plain.summary.balanced_accuracy
     assert "adjustment.json" in damaged.remarks[0]
     (plain.path / "adjustment.json").write_bytes(kept)
-    auto = evaluate_adjusted(plain.path, Wish(adjust="auto")).summary
+    auto = evaluate_adjusted(plain.path, AdjustmentRequest(adjust="auto")).summary
     assert auto["adjustment"] == runs[2].summary.model_dump(mode="json")["adjustment"]
 
 
-@pytest.mark.parametrize("wish", [Wish(adjust="1.5"), Wish(prior="balanced"), Wish(normalise="1")], ids=str)
-def test_those_who_use_the_model_get_the_adjustment(plain: Run, wish: Wish) -> None:
+@pytest.mark.parametrize(
+    "wish",
+    [AdjustmentRequest(adjust="1.5"), AdjustmentRequest(prior="balanced"), AdjustmentRequest(normalise="1")],
+    ids=str,
+)
+def test_those_who_use_the_model_get_the_adjustment(plain: Run, wish: AdjustmentRequest) -> None:
     judged = evaluate_adjusted(plain.path, wish).predictions
     table = load_source("digits")
     place = {name: row for row, name in enumerate(table.ids.tolist())}
@@ -140,7 +144,7 @@ def test_those_who_use_the_model_get_the_adjustment(plain: Run, wish: Wish) -> N
 def test_export_has_the_adjustment_in_its_graph(plain: Run, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    evaluate_adjusted(plain.path, Wish(adjust="1"))
+    evaluate_adjusted(plain.path, AdjustmentRequest(adjust="1"))
     export_onnx(plain.path, tmp_path / "model.onnx")
     model = load(plain.path)
     images = np.random.default_rng(0).standard_normal((3, 1, 8, 8)).astype(np.float32)
@@ -160,19 +164,19 @@ def test_a_prior_makes_probabilities_right_for_other_shares(plain: Run, tmp_path
     names = plain.predictions.class_names
     new = np.arange(1.0, 11.0)
     (tmp_path / "shares.json").write_text(json.dumps(dict(zip(names, new.tolist(), strict=True))))
-    judged = evaluate_adjusted(plain.path, Wish(prior=str(tmp_path / "shares.json"))).predictions
+    judged = evaluate_adjusted(plain.path, AdjustmentRequest(prior=str(tmp_path / "shares.json"))).predictions
     counts = judged.fitted_counts
     assert counts is not None
     expected = np.exp(plain.predictions.log_probabilities()) * new / counts
     np.testing.assert_allclose(
         np.exp(judged.log_probabilities()), expected / expected.sum(1, keepdims=True), rtol=1e-6, atol=1e-12
     )
-    same = evaluate_adjusted(plain.path, Wish(prior="train")).predictions
+    same = evaluate_adjusted(plain.path, AdjustmentRequest(prior="train")).predictions
     np.testing.assert_allclose(same.log_probabilities(), plain.predictions.log_probabilities(), atol=1e-9)
 
 
 def test_tau_normalised_weights(plain: Run) -> None:
-    judged = evaluate_adjusted(plain.path, Wish(normalise="0.5"))
+    judged = evaluate_adjusted(plain.path, AdjustmentRequest(normalise="0.5"))
     features = plain.features
     rows = [int(np.flatnonzero(judged.predictions.ids == name)[0]) for name in features.ids]
     weights = load_file(plain.best_weights)["network.head.weight"].astype(np.float64)
@@ -196,17 +200,19 @@ def test_tau_of_normalised_weights_is_the_best_on_validation_or_none(
             tried.append(tau)
             return plain.predictions  # not looked at
 
-        monkeypatch.setattr(after, "_predict_evened", predict)
-        monkeypatch.setattr(after, "_reached", lambda _: as_it_is + (better if 0.3 < tried[-1] < 0.8 else -0.1))
+        monkeypatch.setattr(posthoc, "_predict_normalised", predict)
+        monkeypatch.setattr(
+            posthoc, "_balanced_accuracy", lambda _: as_it_is + (better if 0.3 < tried[-1] < 0.8 else -0.1)
+        )
 
-    real: Any = after._predict_evened
+    real: Any = posthoc._predict_normalised
     reached(0.01)
-    auto = evaluate_adjusted(plain.path, Wish(normalise="auto")).summary["adjustment"]
+    auto = evaluate_adjusted(plain.path, AdjustmentRequest(normalise="auto")).summary["adjustment"]
     assert (auto["chosen"], auto["tau"]) == ("validation", pytest.approx(0.7))
     before = (plain.path / "adjustment.json").read_bytes()
     reached(-0.01)
-    with pytest.raises(EvenhandError, match=r"No tau evens out the weights of .* for the better"):
-        evaluate_adjusted(plain.path, Wish(normalise="auto"))
+    with pytest.raises(EvenhandError, match=r"No tau of normalised weights improves .*: the best reaches"):
+        evaluate_adjusted(plain.path, AdjustmentRequest(normalise="auto"))
     assert (plain.path / "adjustment.json").read_bytes() == before
 
 
@@ -218,14 +224,14 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
     (tmp_path / "twice.csv").write_text("class,prior\n0,1\n1,2\n0,3\n")
     (tmp_path / "list.json").write_text("[1, 2]")
     cases = {
-        "makes up for the class counts already": (balanced, {"adjust": "1"}),
+        "corrects for the class counts already": (balanced, {"adjust": "1"}),
         "an adjustment would do so twice": (balanced, {"normalise": "1"}),
         "hold for no known class shares": (smoothed, {"prior": "balanced"}),
         "There are no validation images to choose tau by": (smoothed, {"adjust": "auto"}),
         "--adjust takes auto or a number from 0 to 10, got 'much'.": (plain, {"adjust": "much"}),
         "--adjust and --prior both change the logits": (plain, {"adjust": "1", "prior": "train"}),
         "must give a share for every class of the model; it lacks '2'": (plain, {"prior": str(tmp_path / "some.csv")}),
-        "twice.csv: '0' comes twice.": (plain, {"prior": str(tmp_path / "twice.csv")}),
+        "twice.csv: '0' is given twice.": (plain, {"prior": str(tmp_path / "twice.csv")}),
         "list.json: it must hold one object, of classes and": (plain, {"prior": str(tmp_path / "list.json")}),
         "so they cannot be changed to others.": (both, {"prior": "balanced"}),
         "so they cannot be changed to others; use --adjust.": (smoothed, {"prior": "train"}),
@@ -237,12 +243,12 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
     }
     for told, (run, wish) in cases.items():
         with pytest.raises(EvenhandError) as caught:
-            evaluate_adjusted(run.path, Wish(**wish))
+            evaluate_adjusted(run.path, AdjustmentRequest(**wish))
         assert told in str(caught.value)
         assert "\n" not in str(caught.value)
-    evaluate_adjusted(balanced.path, Wish(prior="train"))
+    evaluate_adjusted(balanced.path, AdjustmentRequest(prior="train"))
     with pytest.raises(EvenhandError, match=r"best\.safetensors is no run: it is a file; give the folder of a run\.\Z"):
-        evaluate_adjusted(plain.best_weights, Wish(adjust="1"))
+        evaluate_adjusted(plain.best_weights, AdjustmentRequest(adjust="1"))
 
 
 @pytest.mark.parametrize(
@@ -262,8 +268,8 @@ def test_a_tau_at_the_end_of_what_was_tried_is_told(plain: Run, monkeypatch: pyt
         (1.2, []),
         (3.0, ["The best tau on validation, 3, is the largest that was tried; a larger one"]),
     ):
-        monkeypatch.setattr(objectives_after, "best_tau", lambda *_, best=best: best)
-        remarks = evaluate_adjusted(plain.path, Wish(adjust="auto")).remarks
+        monkeypatch.setattr(objectives_posthoc, "best_tau", lambda *_, best=best: best)
+        remarks = evaluate_adjusted(plain.path, AdjustmentRequest(adjust="auto")).remarks
         assert [line[: len(said)] for line, said in zip(remarks, told, strict=True)] == told
     derived = derive_run(plain.path, tiny(objective="ce+post-hoc"), plain.path.parent / "derived")
     trained = train_run(tiny(objective="ce+post-hoc", epochs=1), plain.path.parent / "trained")
@@ -271,12 +277,12 @@ def test_a_tau_at_the_end_of_what_was_tried_is_told(plain: Run, monkeypatch: pyt
     (trained.path / "summary.json").unlink()
     notes.append(evaluate_run(trained.path).summary["notes"])
     assert all("is the largest that was tried" in each[-1] for each in notes)
-    assert evaluate_adjusted(plain.path, Wish(adjust="3")).remarks == ()
+    assert evaluate_adjusted(plain.path, AdjustmentRequest(adjust="3")).remarks == ()
 
 
 def test_without_tau_the_bias_is_left_out_all_the_same(plain: Run) -> None:
     """The logits differ by one number a class: the bias."""
-    judged = evaluate_adjusted(plain.path, Wish(normalise="0"))
+    judged = evaluate_adjusted(plain.path, AdjustmentRequest(normalise="0"))
     bias = load_file(plain.best_weights)["network.head.bias"]
     away = plain.predictions.logits - judged.predictions.logits
     np.testing.assert_allclose(away, np.broadcast_to(bias, away.shape), atol=1e-5)
@@ -321,7 +327,7 @@ def test_runs_share_their_training(runs: tuple[Run, Run, Run], tmp_path: Path) -
     assert content[0] == content[1]
     for name in ("predictions.npz", "validation.npz", "weights/best.safetensors", "features.npz", "adjustment.json"):
         assert (derived.path / name).read_bytes() == (auto.path / name).read_bytes(), name
-    with pytest.raises(EvenhandError, match="was trained otherwise"):
+    with pytest.raises(EvenhandError, match="differs from that of"):
         derive_run(plain.path, tiny(objective="ce+post-hoc", seed=1), tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -332,7 +338,7 @@ def test_weights_of_an_epoch_before_drw_know_nothing_of_it(tmp_path: Path) -> No
     summary = json.loads((run.path / "summary.json").read_text("utf-8"))
     for epoch, refused in ((1, False), (2, True)):
         run.write_summary({**summary, "selected": {**summary["selected"], "epoch": epoch}})
-        for wish in (Wish(adjust="1"), Wish(prior="balanced")):
+        for wish in (AdjustmentRequest(adjust="1"), AdjustmentRequest(prior="balanced")):
             if refused:
                 with pytest.raises(EvenhandError, match=r"drw"):
                     evaluate_adjusted(run.path, wish)
@@ -347,7 +353,7 @@ def test_a_run_keeps_the_adjustment_of_its_own_objective(runs: tuple[Run, Run, R
     """The one given later takes its place; without that it is there again."""
     folder = shutil.copytree(runs[1].path, tmp_path / "copy")
     own = load(folder).adjustment
-    evaluate_adjusted(folder, Wish(adjust="0.5"))
+    evaluate_adjusted(folder, AdjustmentRequest(adjust="0.5"))
     given_later = load(folder).adjustment
     (folder / "adjustment.json").unlink()
     back = load(folder).adjustment

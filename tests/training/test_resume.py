@@ -109,7 +109,7 @@ def test_resumed_twice_equals_uninterrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, object]
 ) -> None:
     if "model__name" in flags:
-        monkeypatch.setattr("evenhand.training.loop.build_model", network_with_dropout)
+        monkeypatch.setattr("evenhand.training.network.build_model", network_with_dropout)
     config = tiny(**flags)
     plain = train_run(config, tmp_path / "plain").path
     torch.manual_seed(5)  # what else a process drew must not matter
@@ -126,7 +126,7 @@ def test_resumed_twice_equals_uninterrupted(
 @pytest.mark.parametrize("part", ["rng", "optimizers"])
 def test_equality_needs_all_of_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """The tests above would notice if the random state or a momentum were left out."""
-    monkeypatch.setattr("evenhand.training.loop.build_model", network_with_dropout)
+    monkeypatch.setattr("evenhand.training.network.build_model", network_with_dropout)
     config = tiny(model__name="resnet8", objective="cot", epochs=2)
     plain = train_run(config, tmp_path / "plain").path
     folder = stopped_run(config, tmp_path / "stopped", steps=9)
@@ -188,7 +188,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
 def test_a_run_is_continued_in_the_precision_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that would choose another one."""
     config = tiny("compute.precision=auto")
-    monkeypatch.setattr("evenhand.training.run._precision", lambda *_: "32-true")
+    monkeypatch.setattr("evenhand.training.fabric.choose_precision", lambda *_: "32-true")
     with pytest.raises(Interrupted):
         train_run(config, tmp_path / "run", callback=StopAfter(10))
     monkeypatch.undo()
@@ -198,7 +198,7 @@ def test_a_run_is_continued_in_the_precision_it_began_with(tmp_path: Path, monke
         asked.append(wanted)
         return "32-true"
 
-    monkeypatch.setattr("evenhand.training.run._precision", precision)
+    monkeypatch.setattr("evenhand.training.fabric.choose_precision", precision)
     run = resume_run(tmp_path / "run")
     assert asked == ["float32"]
     assert run.config == config

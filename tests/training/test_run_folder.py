@@ -23,7 +23,7 @@ from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
 from evenhand.training.checkpoint import load_classifier, load_state
 from evenhand.training.prepare import prepare
-from evenhand.training.run import _thumbnails, resume_run, train_run
+from evenhand.training.run import make_thumbnails, resume_run, train_run
 from tests.training.runs import Notes, files_of, tiny, trainer_of, untimed_history, untimed_summary
 
 FILES = {
@@ -185,19 +185,19 @@ def test_thumbnails_of_large_images_are_small() -> None:
     logits = np.random.default_rng(0).normal(size=(len(rows), 10)).astype(np.float32)
     table = prepared.table
     predictions = Predictions(logits, table.labels[rows], table.ids[rows], table.class_names, counts)
-    small = _thumbnails(prepared, predictions)
+    small = make_thumbnails(prepared, predictions)
     assert len(small.images) <= 250
     assert small.images.shape[1:] == (50, 50, 1)
 
 
 @pytest.mark.parametrize(("most", "each"), [(200, 5), (30, 3), (4, 1)])
 def test_many_classes_share_the_pictures_of_right_answers(most, each, monkeypatch) -> None:
-    monkeypatch.setattr("evenhand.training.run.MOST_RIGHT", most)
+    monkeypatch.setattr("evenhand.training.run.MOST_CORRECT", most)
     prepared = prepare(tiny(), progress=False)
     rows, counts, table = prepared.splits.test, prepared.splits.counts, prepared.table
     labels = table.labels[rows]
     logits = np.eye(10, dtype=np.float32)[labels]
-    small = _thumbnails(prepared, Predictions(logits, labels, table.ids[rows], table.class_names, counts))
+    small = make_thumbnails(prepared, Predictions(logits, labels, table.ids[rows], table.class_names, counts))
     assert np.bincount(labels[small.index]).tolist() == [each] * 10
 
 
@@ -274,7 +274,7 @@ def test_train_loss_is_the_mean_over_steps(tmp_path: Path, monkeypatch: pytest.M
 def test_existing_folder_is_never_overwritten(tmp_path: Path, whole: Path, content: str) -> None:
     if content == "run":
         before = {name: (whole / name).stat().st_mtime_ns for name in files_of(whole)}
-        with pytest.raises(EvenhandError, match=r"holds a run; continue it with --resume .*, or choose another"):
+        with pytest.raises(EvenhandError, match=r"has a run; continue it with --resume .*, or choose another folder"):
             train_run(tiny(), whole)
         assert {name: (whole / name).stat().st_mtime_ns for name in files_of(whole)} == before
         return
@@ -284,7 +284,7 @@ def test_existing_folder_is_never_overwritten(tmp_path: Path, whole: Path, conte
     else:
         folder.mkdir()
         (folder / "letter.txt").write_text("a letter")
-    with pytest.raises(EvenhandError, match="exists and is no empty folder; choose another with --out"):
+    with pytest.raises(EvenhandError, match="is not an empty folder; choose another with --out"):
         train_run(tiny(), folder)
     assert files_of(tmp_path) == {"mine"} if content == "file" else {"mine/letter.txt"}
 

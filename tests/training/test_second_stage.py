@@ -95,7 +95,7 @@ def test_mistakes_are_told_before_anything_is_written(whole: Path, tmp_path: Pat
         "There is no run": ["start.weights=nowhere"],
         "crt is a second stage of a finished run": ["objective=ce+crt"],
         "but this run trains a resnet32": [f"start.weights={whole}", "model.name=resnet32"],
-        "no longer those that this run began with": [f"start.weights={whole}", f"start.sha256={'a' * 64}"],
+        "changed since this run began": [f"start.weights={whole}", f"start.sha256={'a' * 64}"],
         "do not fit": [f"start.weights={whole}", "objective=ldam"],
     }
     for reason, settings in told.items():
@@ -118,9 +118,7 @@ def test_what_made_up_for_the_counts_in_the_first_stage_rests_in_the_second(tmp_
     assert [line["part"] for line in read_json(run.path / "summary.json")["parts"]] == ["cce", "crt:epochs=1"]
     trainer = trainer_of(run.config, tmp_path / "again")
     assert trainer.objective.offset is None
-    with pytest.raises(
-        EvenhandError, match=r"is a second stage itself .* begin from the run that it began with, .*first"
-    ):
+    with pytest.raises(EvenhandError, match=r"is a second stage itself .* start from its own first stage, .*first"):
         second_stage(run.path, "crt")
 
 

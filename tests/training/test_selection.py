@@ -72,7 +72,7 @@ def test_best_weights_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: p
     """The middle of a run is best here, by scores that are made up; of equal ones the first counts."""
     balanced, plain = iter([0.2, 0.6, 0.6, 0.4]), iter([0.1, 0.3, 0.2, 0.9])
     monkeypatch.setattr(
-        Trainer, "_judge", lambda *_: {"val_accuracy": next(plain), "val_balanced_accuracy": next(balanced)}
+        Trainer, "_evaluate", lambda *_: {"val_accuracy": next(plain), "val_balanced_accuracy": next(balanced)}
     )
     folder, kept = tmp_path / "run", []
 
@@ -95,7 +95,7 @@ def test_late_keeps_the_latest_epoch_that_is_near_the_best(tmp_path: Path, monke
     scores = iter([0.2, 0.6, 0.57, 0.4])
     monkeypatch.setattr(
         Trainer,
-        "_judge",
+        "_evaluate",
         lambda *_: {
             "val_accuracy": 0.5,
             "val_balanced_accuracy": next(scores),

@@ -268,10 +268,6 @@ STATES: dict[str, Callable[[dict[str, Any]], object]] = {
     "an epoch that is True": _row(epoch=True),
     "endless seconds": _row(seconds=10**400),
     "few columns": lambda state: state.update(history=[{"epoch": 1}]),
-    "best that is a list": lambda state: state.update(best=[1]),
-    "best of nothing": lambda state: state.update(best={}),
-    "best that is not the best": lambda state: state["best"].update(balanced_accuracy=0.99),
-    "best of another epoch": lambda state: state["best"].update(balanced_accuracy_epoch=1.5),
 }
 
 

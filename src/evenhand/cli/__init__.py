@@ -1,4 +1,4 @@
-"""The command line: thin verbs, one small file each. Nothing heavy is imported before a verb runs."""
+"""The command line: one small file per command. torch is not imported before a command runs."""
 
 import sys
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from evenhand.core.memory import require_memory
 
 app = typer.Typer(
     name="evenhand",
-    help="Train and judge image classifiers on imbalanced data.",
+    help="Train and evaluate image classifiers on imbalanced data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,19 +46,19 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
     doctor: ("evenhand doctor", "evenhand doctor --json"),
     serve: ("evenhand serve", "evenhand serve runs/ --port 9000"),
 }
-"""Two of each verb, shown at the end of its help."""
+"""Two per command, shown at the end of its help."""
 
 
-for _verb, _commands in EXAMPLES.items():
-    app.command(epilog=two_examples(*_commands))(_verb)
+for _command, _examples in EXAMPLES.items():
+    app.command(epilog=two_examples(*_examples))(_command)
 app.add_typer(
     config, name="config", epilog=two_examples("evenhand config show", "evenhand config copy small mine.yaml")
 )
 app.add_typer(cache, name="cache", epilog=two_examples("evenhand cache", "evenhand cache clear pixels"))
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(given: bool) -> None:
+    if given:
         echo(f"evenhand {version('evenhand')}")
         raise typer.Exit
 
@@ -69,25 +69,25 @@ def _evenhand(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Train and judge image classifiers on imbalanced data."""
+    """Train and evaluate image classifiers on imbalanced data."""
     require_memory()
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is one sentence on stderr and exit code 2."""
+    """Run the command line; an error that the user can fix is one sentence on stderr and exit code 2."""
     try:
         app()
     except EvenhandError as error:
         remark(str(error))
         sys.exit(2)
     except MemoryError:
-        remark("memory ran out; close other programs, raise its limit, or let fewer runs go on at once (--jobs)")
+        remark("Out of memory; close other programs, raise the memory limit, or lower --jobs.")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
-    except OSError as error:  # whatever a system can do to a file
+    except OSError as error:
         about = f"Cannot use {error.filename}: " if error.filename else ""
         remark(f"{about}{reason(error)}.")
         sys.exit(2)

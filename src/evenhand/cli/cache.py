@@ -1,4 +1,4 @@
-"""`evenhand cache`: what is kept on disk between commands."""
+"""`evenhand cache`: list and clear the cache."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from evenhand.cli.output import echo, two_examples
 
 cache = typer.Typer(
-    help="List what is kept between commands, with sizes, or clear it.",
+    help="List the cache with sizes, or clear it.",
     rich_markup_mode=None,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -16,14 +16,14 @@ cache = typer.Typer(
 
 @cache.callback(invoke_without_command=True)
 def _listing(context: typer.Context) -> None:
-    """List what is kept between commands, with sizes, or clear it."""
+    """List the cache with sizes, or clear it."""
     if context.invoked_subcommand is None:
         listing()
 
 
 @cache.command("list", epilog=two_examples("evenhand cache list", "evenhand cache list | tail -1"))
 def listing() -> None:
-    """List the parts of the cache with their sizes."""
+    """List the folders of the cache with their sizes."""
     from evenhand.core.cache import cache_root, list_cache
     from evenhand.core.text import text_table
 
@@ -37,18 +37,16 @@ def listing() -> None:
 
 @cache.command(epilog=two_examples("evenhand cache clear", "evenhand cache clear pixels data"))
 def clear(
-    parts: Annotated[
-        list[str] | None, typer.Argument(help="pixels, features, backbones or data; the first two if none is named.")
-    ] = None,
+    parts: Annotated[list[str] | None, typer.Argument(help="Folders to remove; default: pixels and features.")] = None,
 ) -> None:
-    """Remove parts of the cache; they are made again, or fetched again, when they are needed."""
+    """Remove folders of the cache; they are computed or downloaded again when needed."""
     from evenhand.core.cache import clear_cache
 
     removed = clear_cache(parts or None)
     for part in removed:
         echo(f"removed {part.name}: {part.files:,} files, {_size(part.bytes)}")
     if not removed:
-        echo("there was nothing to remove")
+        echo("nothing to remove")
 
 
 def _size(number: float) -> str:

@@ -1,4 +1,4 @@
-"""`evenhand doctor`: what is here to work with, and what is missing."""
+"""`evenhand doctor`: show the installation and what is missing."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
-    """Show versions, devices, what computes the loss and why, folders, and what is missing and how to get it."""
+    """Show versions, devices, loss backends and folders, and how to install what is missing."""
     from dataclasses import asdict
 
     from evenhand.training.doctor import examine
@@ -34,8 +34,8 @@ def _lines(found: "Examination") -> dict[str, list[str]]:
         loss.append(f"{backend.name}: {use}{why}{f' ({backend.detail})' if backend.detail else ''}")
     folders = []
     for folder in found.folders:
-        state = "" if folder.exists else ", not there yet"
-        state += "" if folder.writable else ", cannot be written to"
+        state = "" if folder.exists else ", does not exist yet"
+        state += "" if folder.writable else ", not writable"
         folders.append(f"{folder.use}: {folder.path}{state}, {folder.free_bytes / 1e9:,.0f} GB free")
     return {
         "versions": [", ".join(versions[:4]), ", ".join(versions[4:])],

@@ -49,12 +49,12 @@ def evaluate(
     if not as_json:
         begin(f"evaluating {run} on {'its own test set' if source is None else source}")
     from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
-    from evenhand.training.posthoc import Wish, evaluate_adjusted
+    from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 
-    wish = Wish(adjust, prior, normalise)
+    wish = AdjustmentRequest(adjust, prior, normalise)
     options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
     given = [name for name, is_given in options.items() if is_given]
-    if wish != Wish():
+    if wish != AdjustmentRequest():
         if source is not None:
             raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
         if normalise is None and given:

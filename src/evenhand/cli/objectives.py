@@ -1,4 +1,4 @@
-"""`evenhand objectives`: what an objective can be made of."""
+"""`evenhand objectives`: list the parts of objectives."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from evenhand.cli.output import cell, echo_json
 
 
 def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
-    """List the parts of objectives: one loss (ce if none is named) and any number of others, joined by +."""
+    """List the parts of objectives: one loss (default ce) and any number of others, joined by +."""
     from dataclasses import asdict
     from itertools import groupby
 
@@ -29,5 +29,5 @@ def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print every
             for name, text in part.settings.items():
                 console.print(cell(f"  {'':<16} {part.name}:{name}=  {text}"), style="dim", soft_wrap=True)
             if part.tuning_grid:
-                tried = f"compare --tune tries it as it is, and {', '.join(part.tuning_grid)}"
+                tried = f"compare --tune also tries {', '.join(part.tuning_grid)}"
                 console.print(cell(f"  {'':<16} {tried}"), style="dim", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What verbs say: nothing that a terminal would obey, and a first line before anything slow."""
+"""Output of the commands: control characters are escaped, and a first line comes before anything slow."""
 
 import logging
 from collections.abc import Sequence
@@ -12,53 +12,53 @@ from evenhand.core.text import json_line, visible
 if TYPE_CHECKING:
     from rich.text import Text
 
-# So many rows of a table are listed whole; of more, the first and the last.
+# Tables of up to so many rows are listed in full; of longer ones, the first and the last rows.
 MOST_LISTED, ENDS = 40, 12
 COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 
 GUIDE = "Which objective to try: docs/which-objective.md; `evenhand objectives` lists the parts."
-"""A line for those who have rare classes."""
+"""A pointer to the documentation."""
 
 _Row = TypeVar("_Row")
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines; letters that would steer a terminal are spelled out."""
+    """Print lines, with control characters escaped."""
     typer.echo(visible(text, keep="\n"), err=err)
 
 
 def remark(text: str) -> None:
-    """Print a line beside the results, on stderr."""
+    """Print a line on stderr."""
     echo(f"evenhand: {text}", err=True)
 
 
-def tell_which_model(run: Path, *, ensemble: bool) -> None:
-    """Say which model of a comparison is taken; of anything else there is only one."""
+def show_chosen_model(run: Path, *, ensemble: bool) -> None:
+    """Print which model of a comparison is used; a run has only one."""
     from evenhand.runs.comparison import is_comparison, read_recommended
 
     if not is_comparison(run):
         return
     best = read_recommended(run)
     if ensemble:
-        remark(f"{best.objective}, which the comparison recommends: all {len(best.runs)} seeds, averaged")
+        remark(f"using the recommended objective {best.objective}: mean of {len(best.runs)} seeds")
     else:
-        remark(f"{best.objective}, which the comparison recommends: {best.runs[0].path.name}")
+        remark(f"using the recommended objective {best.objective}: {best.runs[0].path.name}")
 
 
 def echo_json(content: object, *, indent: int | None = None) -> None:
-    """Print JSON in which everything can be read as it stands."""
+    """Print JSON, with control characters escaped."""
     typer.echo(json_line(content, indent=indent))
 
 
 def cell(text: str, style: str = "") -> "Text":
-    """Return a cell of a rich table, or a line, that is neither markup nor an order to the terminal."""
+    """Return text for rich that is not parsed as markup, with control characters escaped."""
     from rich.text import Text
 
     return Text(visible(text), style=style)
 
 
 def begin(text: str) -> None:
-    """Say what is begun, before anything that takes time, and pass on what the package says while it works."""
+    """Print what is started, before anything slow, and show the package's log from then on."""
     logger = logging.getLogger("evenhand")
     if not any(isinstance(handler, _Remarks) for handler in logger.handlers):
         logger.addHandler(_Remarks())
@@ -72,12 +72,12 @@ class _Remarks(logging.Handler):
 
 
 def ends_of(rows: Sequence[_Row]) -> tuple[Sequence[_Row], int, Sequence[_Row]]:
-    """Return the rows to list first, how many are left out after them, and the rows to list last."""
+    """Return the first rows of a long table, the number of rows left out, and the last rows."""
     if len(rows) <= MOST_LISTED:
         return rows, 0, []
     return rows[:ENDS], len(rows) - 2 * ENDS, rows[-ENDS:]
 
 
 def two_examples(first: str, second: str) -> str:
-    """Return the end of a help text."""
+    """Return the epilog of a help text."""
     return f"Examples:\n\n\b\n  {first}\n  {second}"

@@ -1,4 +1,4 @@
-"""`evenhand predict`: files in, a table of classes and probabilities out, however many files."""
+"""`evenhand predict`: classify images, any number of them."""
 
 import io
 import json
@@ -12,14 +12,14 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from evenhand.cli.options import EnsembleOfRuns
-from evenhand.cli.output import remark, tell_which_model
+from evenhand.cli.output import remark, show_chosen_model
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 MOST_LISTED = 5
-"""Classes in a row."""
+"""Classes per image."""
 STDIN = "-"
 
 Top: TypeAlias = list[tuple[str, float]]
@@ -27,22 +27,20 @@ Write: TypeAlias = Callable[[str, Top], object]
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run's folder, a file of weights, or a comparison's folder.")],
+    run: Annotated[Path, typer.Argument(help="A run, a file of weights, or a comparison.")],
     paths: Annotated[
         list[str], typer.Argument(metavar="PATHS...", help="Images, folders of images, or - for a list on stdin.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Write to this file, whole or not at all; else to stdout.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line instead of CSV.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Write names as they are, even where a spreadsheet or a terminal obeys them.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per line, not CSV.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not escape formulas and control characters.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the network together.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 64,
     ensemble: EnsembleOfRuns = False,
 ) -> None:
-    """Say which classes images belong to, with the five most probable of each.
+    """Classify images, and write the five most probable classes of each.
 
-    Of a comparison, the model of the recommended objective answers that is best on validation, or all its seeds.
+    For a comparison, the recommended objective's run that is best on validation is used, or all its seeds.
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.training.predict import load
@@ -51,11 +49,11 @@ def predict(
     if lost:
         raise EvenhandError(f"There is no file or folder {lost[0]}.")
     model = load(run, ensemble=ensemble)
-    tell_which_model(run, ensemble=ensemble)
+    show_chosen_model(run, ensemble=ensemble)
     listed = min(MOST_LISTED, len(model.class_names))
     done, bad = 0, 0
     with _output(out) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
-        write: Write | None = None  # no heading before the first answer
+        write: Write | None = None  # the heading is written with the first batch
         for answer in model.stream(find_images(paths), batch_size, skip_bad=skip_bad):
             write = write or (_json_writer(target, raw) if as_json else _csv_writer(target, listed, raw))
             for item, row in zip(answer.items, answer.probabilities, strict=True):
@@ -70,9 +68,9 @@ def predict(
 
 
 def find_images(paths: Iterable[str]) -> Iterator[str]:
-    """Yield files one by one: those named, those in folders and below whose endings are images', those listed on stdin.
+    """Yield image files one by one: those named, those listed on stdin, and those in folders, at any depth.
 
-    Hidden files and folders are left out, and links to folders are not followed.
+    Hidden files and folders are skipped, and links to folders are not followed.
     """
     for path in paths:
         if path == STDIN:
@@ -99,7 +97,7 @@ def _in_folder(folder: str) -> Iterator[str]:
 
 
 def _top(class_names: tuple[str, ...], row: "NDArray[np.float32]", listed: int) -> Top:
-    """Return the most probable classes, best first; of equal ones the first."""
+    """Return the most probable classes, in descending order."""
     order = (-row).argsort(kind="stable")[:listed]
     return [(class_names[k], float(f"{row[k]:.6g}")) for k in order]
 
@@ -135,13 +133,13 @@ def _json_writer(target: IO[str], raw: bool) -> Write:
 
 
 def _printable(name: str) -> str:
-    r"""Return a name that can be written down: bytes that are no UTF-8 become \udcXX."""
+    r"""Return a name that can be encoded: bytes that are not UTF-8 become \udcXX."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[IO[str]]:
-    """Open where the rows go, in UTF-8; a file gets its name when all is written."""
+    """Open the output in UTF-8; a file gets its name when it is complete."""
     from evenhand.core.files import replacing
 
     if path is None:
@@ -155,7 +153,7 @@ def _output(path: Path | None) -> Iterator[IO[str]]:
 
 @contextmanager
 def _counting(*, hidden: bool) -> Iterator[Callable[[int], None]]:
-    """Count images on stderr, in a terminal only; yields what is told how many more are done."""
+    """Show the number of images on stderr, in a terminal only; yields a function that adds to it."""
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 

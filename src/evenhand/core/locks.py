@@ -105,7 +105,7 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
     if number or not there:
         made.insert(0, path)
     elif not path.is_dir():
-        raise EvenhandError(f"{path} exists and is no empty folder; choose another with --out.")
+        raise EvenhandError(f"{path} is not an empty folder; choose another with --out.")
     lock = take_lock(path / LOCK)
     if lock is None:
         raise Busy(f"Another process is at work in {path}; wait until it ends, or choose another folder.")

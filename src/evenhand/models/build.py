@@ -8,6 +8,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.models._from_timm import PREFIX, build_timm, require_timm
 from evenhand.models._lite0 import build_lite0
 from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
+from evenhand.models.amx import avoid_missing_amx
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
 from evenhand.models.names import LITE0
@@ -83,6 +84,7 @@ def build_model(
         raise EvenhandError(f"The stem must be auto, small or imagenet, got {stem!r}.")
     request = Request(name, num_classes, channels, image_size, stem, pretrained)
     known_model(name)
+    avoid_missing_amx()  # before the network's first convolution
     if name.startswith(PREFIX):
         return build_timm(request)
     if name in BLOCKS_AND_WIDTH:

@@ -1,4 +1,4 @@
-"""Parts that ask for another last layer."""
+"""Parts that replace the last layer."""
 
 from pydantic import Field
 
@@ -7,14 +7,12 @@ from evenhand.objectives.part import HeadPart, PartSummary, TrainingStats
 
 
 class Cosine(HeadPart):
-    """A last layer of cosines: weights and features are normalised, and the product is scaled."""
+    """Cosine classifier: weights and features are normalised, and their products scaled."""
 
     name = "cosine"
     tuning_grid = ({"scale": 16},)
-    scale: float = Field(
-        30.0, ge=LEAST_SCALE, le=MOST_SCALE, description="what cosines are multiplied by to become logits"
-    )
+    scale: float = Field(30.0, ge=LEAST_SCALE, le=MOST_SCALE, description="factor from cosines to logits")
 
     def describe(self, stats: TrainingStats) -> PartSummary:  # noqa: ARG002
-        """Say the scale."""
+        """Describe the scale."""
         return PartSummary(f"logits are cosines times {self.scale:g}")

@@ -1,4 +1,4 @@
-"""Parts that mix the images of a batch, and their targets with them; and label smoothing."""
+"""Parts that mix the images and targets of a batch, and label smoothing."""
 
 from __future__ import annotations
 
@@ -8,90 +8,86 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from evenhand.objectives.part import ImagesPart, PartSummary, Shares, TargetsPart, TrainingStats, TuningGrid
+from evenhand.objectives.part import ImagesPart, PartSummary, TargetsPart, TrainingStats, TuningGrid
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class Mixup(ImagesPart):
-    """Mixup: every image is blended with another of its batch, and the targets alike."""
+    """Mixup: every image is blended with another one of its batch, and so are the targets."""
 
     name = "mixup"
     tuning_grid: ClassVar[TuningGrid] = ({"alpha": 0.5}, {"alpha": 1})
     takes_features = True
-    alpha: float = Field(0.2, ge=0.001, le=1000, description="of the Beta distribution of the blend; 1 is uniform")
+    implies_prior = False
+    alpha: float = Field(0.2, ge=0.001, le=1000, description="Beta distribution of the blend; 1 is uniform")
 
     def transform(
         self, images: Tensor, target: Tensor, stats: TrainingStats, random: np.random.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Blend with one proportion for the whole batch."""
+        """Blend, with one proportion for the whole batch."""
         kept = float(random.beta(self.alpha, self.alpha))
         partner = _partners(images, random)
         mixed = images.lerp(images[partner], 1 - kept)
-        return mixed, _blend(target, target[partner], self.target_share(kept, target, target[partner], stats), stats)
+        return mixed, _blend(target, target[partner], self.target_weight(kept, target, target[partner], stats), stats)
 
-    def target_share(self, kept: float, own: Tensor, other: Tensor, stats: TrainingStats) -> Tensor:  # noqa: ARG002
-        """Return how much of its own target each row keeps, (N,)."""
+    def target_weight(self, kept: float, own: Tensor, other: Tensor, stats: TrainingStats) -> Tensor:  # noqa: ARG002
+        """Return the weight of each image's own target, (N,)."""
         return _full_like(own, kept)
 
-    def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
-        """Blended targets leave probabilities that are those of no prior."""
-        return None
-
     def describe(self, stats: TrainingStats) -> PartSummary:  # noqa: ARG002
-        """Say how much is blended."""
-        return PartSummary(f"images of a batch are mixed, Beta({self.alpha:g}, {self.alpha:g})")
+        """Describe the blend."""
+        return PartSummary(f"images are mixed within a batch, Beta({self.alpha:g}, {self.alpha:g})")
 
 
 class Remix(Mixup):
-    """Remix: mixup whose targets lean to the rarer of the two classes."""
+    """Remix: mixup whose targets favour the rarer of the two classes."""
 
     name = "remix"
     tuning_grid = ({"alpha": 0.2},)
-    alpha: float = Field(1.0, ge=0.001, le=1000, description="of the Beta distribution of the blend; 1 is uniform")
-    kappa: float = Field(3.0, ge=1, description="how many times larger the other class must be for the target to lean")
-    tau: float = Field(
-        0.5, ge=0, le=1, description="the share of an image below which the larger class loses its target"
-    )
+    alpha: float = Field(1.0, ge=0.001, le=1000, description="Beta distribution of the blend; 1 is uniform")
+    kappa: float = Field(3.0, ge=1, description="ratio of the class counts from which the rarer class is favoured")
+    tau: float = Field(0.5, ge=0, le=1, description="weight of an image below which the larger class loses its target")
 
-    def target_share(self, kept: float, own: Tensor, other: Tensor, stats: TrainingStats) -> Tensor:
-        """Give the whole target to the rarer class where its image has enough of a share."""
+    def target_weight(self, kept: float, own: Tensor, other: Tensor, stats: TrainingStats) -> Tensor:
+        """Give the whole target to the rarer class where its image has enough weight."""
         import torch
 
         counts = torch.tensor(stats.counts, dtype=torch.float64, device=own.device)
         ratio = counts[own] / counts[other].clamp(min=1)
-        share = _full_like(own, kept)
+        weight = _full_like(own, kept)
         if kept < self.tau:
-            share[ratio >= self.kappa] = 0.0
+            weight[ratio >= self.kappa] = 0.0
         if 1 - kept < self.tau:
-            share[ratio <= 1 / self.kappa] = 1.0
-        return share
+            weight[ratio <= 1 / self.kappa] = 1.0
+        return weight
 
     def describe(self, stats: TrainingStats) -> PartSummary:
-        """Say what is left of the target of an image's own class, in the mean over blends and partners."""
+        """Describe the mean weight of an image's own class, over blends and partners."""
         from scipy.special import betainc
 
         counts, a, tau = np.array(stats.counts, np.float64), self.alpha, self.tau
         ratio = counts[:, None] / np.maximum(counts, 1)
-        # Of Beta(a, a): the mean of the share above tau, that of the share below 1 - tau, and the chance of one above.
+        # Of Beta(a, a): E[x; x > tau], E[x; x < 1 - tau], and P(x > 1 - tau) added to the latter.
         above, below = (1 - betainc(a + 1, a, tau)) / 2, betainc(a + 1, a, 1 - tau) / 2
-        leaning = below + 1 - betainc(a, a, 1 - tau)
-        kept = np.where(ratio >= self.kappa, above, np.where(ratio <= 1 / self.kappa, leaning, 0.5))
-        return PartSummary(f"{super().describe(stats).what}; target left to an image's own class", kept @ stats.shares)
+        favoured = below + 1 - betainc(a, a, 1 - tau)
+        kept = np.where(ratio >= self.kappa, above, np.where(ratio <= 1 / self.kappa, favoured, 0.5))
+        return PartSummary(f"{super().describe(stats).what}; mean target of an image's own class", kept @ stats.shares)
 
 
 class CutMix(ImagesPart):
-    """CutMix: a rectangle of every image is replaced by that of another of its batch, and the target in proportion."""
+    """CutMix: a rectangle of every image is replaced by that of another one, and the target in proportion."""
 
     name = "cutmix"
+    implies_prior = False
     tuning_grid = ({"alpha": 0.5},)
-    alpha: float = Field(1.0, ge=0.001, le=1000, description="of the Beta distribution of the area; 1 is uniform")
+    alpha: float = Field(1.0, ge=0.001, le=1000, description="Beta distribution of the area; 1 is uniform")
 
     def transform(
         self, images: Tensor, target: Tensor, stats: TrainingStats, random: np.random.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Cut one rectangle for the whole batch; at a border it is cut off, and the target follows what is left."""
+        """Replace one rectangle for the whole batch; it is clipped at the border, and the target follows its area."""
         height, width = images.shape[2:]
         side = math.sqrt(1 - random.beta(self.alpha, self.alpha))
         top, bottom = _span(height, side, random)
@@ -102,37 +98,30 @@ class CutMix(ImagesPart):
         kept = 1 - (bottom - top) * (right - left) / (height * width)
         return mixed, _blend(target, target[partner], _full_like(target, kept), stats)
 
-    def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
-        """Blended targets leave probabilities that are those of no prior."""
-        return None
-
     def describe(self, stats: TrainingStats) -> PartSummary:  # noqa: ARG002
-        """Say how much is replaced."""
+        """Describe the rectangles."""
         return PartSummary(f"rectangles of images are exchanged, Beta({self.alpha:g}, {self.alpha:g})")
 
 
 class LabelSmoothing(TargetsPart):
-    """Label smoothing: a little of the target goes to all classes alike."""
+    """Label smoothing: a fraction of the target is spread evenly over all classes."""
 
     name = "label-smoothing"
     tuning_grid = ({"eps": 0.05}, {"eps": 0.2})
-    eps: float = Field(0.1, gt=0, lt=1, description="how much of it")
+    implies_prior = False
+    eps: float = Field(0.1, gt=0, lt=1, description="that fraction")
 
     def soften(self, target: Tensor, stats: TrainingStats) -> Tensor:
         """Return (1 - eps) target + eps / K."""
         return target * (1 - self.eps) + self.eps / stats.num_classes
 
-    def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
-        """Smoothed targets leave probabilities that are those of no prior."""
-        return None
-
     def describe(self, stats: TrainingStats) -> PartSummary:
-        """Say what is left for the correct class."""
+        """Describe the target of the correct class."""
         return PartSummary(f"target of the correct class {1 - self.eps + self.eps / stats.num_classes:.4g}")
 
 
 def one_hot(target: Tensor, num_classes: int) -> Tensor:
-    """Return targets as probabilities (N, K); they may be already."""
+    """Return targets as probabilities (N, K), from labels (N,) or probabilities."""
     import torch.nn.functional as F
 
     return target if target.is_floating_point() else F.one_hot(target, num_classes).float()
@@ -150,9 +139,9 @@ def _full_like(target: Tensor, value: float) -> Tensor:
     return torch.full(target.shape, value, device=target.device)
 
 
-def _blend(own: Tensor, other: Tensor, share: Tensor, stats: TrainingStats) -> Tensor:
+def _blend(own: Tensor, other: Tensor, weight: Tensor, stats: TrainingStats) -> Tensor:
     one, two = one_hot(own, stats.num_classes), one_hot(other, stats.num_classes)
-    return two.lerp(one, share[:, None])
+    return two.lerp(one, weight[:, None])
 
 
 def _span(length: int, side: float, random: np.random.Generator) -> tuple[int, int]:

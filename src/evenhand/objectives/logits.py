@@ -1,44 +1,53 @@
-"""Parts that hand the loss an offset or a margin of the logits, from the class counts."""
+"""Parts that adjust logits in training by the class counts: an offset per class, or a margin."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
-from evenhand import losses
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.priors import class_prior
 from evenhand.models.names import LEAST_SCALE, MOST_SCALE
-from evenhand.objectives.part import Adjustment, LogitsPart, Part, PartSummary, Shares, TrainingStats, normalised
+from evenhand.objectives.part import LogitAdjustment, LogitsPart, Part, PartSummary, Shares, TrainingStats, normalised
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class _PriorOffset(LogitsPart):
-    """tau log pi on the logits in training, where pi are the shares of the classes."""
+    """tau log pi on the logits in training, where pi are the class priors."""
 
     corrects_prior = True
 
     def strength(self) -> float:
         raise NotImplementedError
 
-    def adjust(self, stats: TrainingStats) -> Adjustment:
+    def offset(self, stats: TrainingStats) -> Tensor:
+        """Return what is added to the logits, (K,)."""
+        from evenhand.losses import functional
+
+        return functional.logit_offset(stats.counts, self.strength())
+
+    def adjust(self, stats: TrainingStats) -> LogitAdjustment:
         """Return the offset."""
-        return Adjustment(offset=losses.logit_offset(stats.counts, self.strength()))
+        return LogitAdjustment(offset=self.offset(stats))
 
     def prior(self, shares: Shares, stats: TrainingStats) -> Shares:
         """Return pi^(1 - tau), where pi is the prior without this part."""
-        offset = losses.logit_offset(stats.counts, self.strength()).double().numpy()
-        logs = np.log(class_prior(shares)) - offset  # a class without images counts as the smallest with some, as there
+        # A class without images has the smallest prior above 0, as in the offset.
+        logs = np.log(class_prior(shares)) - self.offset(stats).double().numpy()
         return normalised(np.exp(logs - logs.max()))
 
     def describe(self, stats: TrainingStats) -> PartSummary:
-        """Say what is added to the logits."""
-        return PartSummary(
-            "added to logits in training", losses.logit_offset(stats.counts, self.strength()).double().numpy()
-        )
+        """Describe the offset."""
+        return PartSummary("added to logits in training", self.offset(stats).double().numpy())
 
 
 class BalancedSoftmax(_PriorOffset):
-    """Balanced softmax: the log of the class shares is added to the logits in training (logit-adjust:tau=1)."""
+    """Balanced softmax: the log class priors are added to the logits in training (logit-adjust:tau=1)."""
 
     name = "balanced-softmax"
     tuned_as = "logit-adjust"
@@ -49,52 +58,53 @@ class BalancedSoftmax(_PriorOffset):
 
 
 class LogitAdjust(_PriorOffset):
-    """Logit adjustment in training: tau times the log of the class shares is added to the logits."""
+    """Logit adjustment in training: tau times the log class priors is added to the logits."""
 
     name = "logit-adjust"
     tuning_grid = ({"tau": 0.5}, {"tau": 1.5})
-    tau: float = Field(1.0, gt=0, le=10, description="how much of it; 1 is balanced softmax")
+    tau: float = Field(1.0, gt=0, le=10, description="strength; 1 is balanced softmax")
 
     def strength(self) -> float:
         """Return tau."""
         return self.tau
 
     def spec(self) -> str:
-        """At tau = 1 it is balanced softmax by another name."""
+        """Return the canonical spelling: with tau = 1 it is balanced softmax."""
         return BalancedSoftmax.name if self.tau == 1 else super().spec()
 
 
 class LDAM(LogitsPart):
-    """LDAM: the correct class must lead by a margin that is wider for rarer classes; with a normalised last layer."""
+    """LDAM: the correct class must win by a margin that is larger for rarer classes; with a cosine classifier."""
 
     name = "ldam"
+    has_margin = True
+    implies_prior = False
     tuning_grid = ({"margin": 0.2}, {"margin": 0.8})
-    margin: float = Field(0.5, gt=0, le=2, description="of the rarest class, in cosines")
-    scale: float = Field(
-        30.0, ge=LEAST_SCALE, le=MOST_SCALE, description="what cosines are multiplied by to become logits"
-    )
+    margin: float = Field(0.5, gt=0, le=2, description="margin of the rarest class, in cosines")
+    scale: float = Field(30.0, ge=LEAST_SCALE, le=MOST_SCALE, description="factor from cosines to logits")
 
     def check(self, parts: Sequence[Part]) -> None:
-        """It brings its own last layer."""
+        """Refuse another last layer."""
         for part in parts:
             if part.kind == "head":
                 raise EvenhandError(
-                    f"ldam brings a normalised last layer of its own, so {part.name} cannot stand beside it; leave "
-                    f"{part.name} out (ldam:scale= is its scale)."
+                    f"ldam has a cosine classifier of its own, so it cannot be combined with {part.name}; leave "
+                    f"{part.name} out (ldam:scale= sets the scale)."
                 )
 
-    def adjust(self, stats: TrainingStats) -> Adjustment:
-        """Return the margins; the logits have the scale in them already."""
-        return Adjustment(margin=self.scale * losses.ldam_margins(stats.counts, self.margin))
+    def adjust(self, stats: TrainingStats) -> LogitAdjustment:
+        """Return the margins, in units of the scaled logits."""
+        from evenhand.losses import functional
+
+        return LogitAdjustment(margin=self.scale * functional.ldam_margins(stats.counts, self.margin))
 
     def head(self) -> str:
-        """Return a normalised one."""
+        """Return a cosine classifier."""
         return f"cosine:scale={self.scale:g}"
 
-    def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
-        """Margins imply no prior."""
-        return None
-
     def describe(self, stats: TrainingStats) -> PartSummary:
-        """Say the margins."""
-        return PartSummary("margin in cosines", losses.ldam_margins(stats.counts, self.margin).double().numpy())
+        """Describe the margins."""
+        from evenhand.losses import functional
+
+        margins = functional.ldam_margins(stats.counts, self.margin)
+        return PartSummary("margin in cosines", margins.double().numpy())

@@ -1,4 +1,4 @@
-"""An objective as the trainer uses it: its parts put together for the data of one run."""
+"""An objective built for a training set, as the training loop uses it."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -16,9 +16,9 @@ from evenhand.metrics.shot_groups import ShotGroups
 from evenhand.objectives.images import one_hot
 from evenhand.objectives.losses import ComplementCrossEntropy, CrossEntropy
 from evenhand.objectives.part import (
-    Adjustment,
     HeadPart,
     ImagesPart,
+    LogitAdjustment,
     LogitsPart,
     LossPart,
     Part,
@@ -28,7 +28,7 @@ from evenhand.objectives.part import (
     TrainingStats,
     WeightsPart,
 )
-from evenhand.objectives.posthoc import Fitted, PostHoc
+from evenhand.objectives.posthoc import FittedAdjustment, PostHoc
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.objectives.stages import StagePart
 from evenhand.objectives.steps import Backward, Forward, SingleStep, StepPart
@@ -36,17 +36,17 @@ from evenhand.objectives.steps import Backward, Forward, SingleStep, StepPart
 _Kind = TypeVar("_Kind", bound=Part)
 
 MANY_CLASSES = 10_000
-"""With so many, a batch of logits and its gradients take more room than the networks here; the loss does without."""
+"""From this many classes on, logits are not stored: with their gradients they need more memory than the network."""
 
 
 class Objective:
     """One loss and any number of parts; :func:`evenhand.objectives.build_objective` makes one.
 
     Args:
-        parts: in their order. Beside a second stage, those that make up for the class counts rest: they were for the
-            first one.
-        stats: what is stats before training.
-        device: where batches are.
+        parts: in canonical order. With a second stage, the parts that correct for the class counts in the first stage
+            are left out.
+        stats: statistics of the training set.
+        device: of the batches.
     """
 
     def __init__(self, parts: tuple[Part, ...], stats: TrainingStats, device: torch.device | str = "cpu") -> None:
@@ -61,7 +61,7 @@ class Objective:
             part.check_stats(stats)
         self._loss = (self._find(LossPart) or CrossEntropy()).build(stats)
         logits = self._find(LogitsPart)
-        adjustment = logits.adjust(stats) if logits else Adjustment()
+        adjustment = logits.adjust(stats) if logits else LogitAdjustment()
         self.offset, self.margin = (None if each is None else self._here(each) for each in adjustment)
         self._step = self._find(StepPart) or SingleStep()
         self._weights, self._sampling = self._find(WeightsPart), self._find(SamplingPart)
@@ -76,49 +76,48 @@ class Objective:
 
     @property
     def defers_logits(self) -> bool:
-        """Whether its loss can do without the logits, and there are so many classes that this pays."""
+        """Whether the loss is computed without storing logits: it must support that, with `MANY_CLASSES` or more."""
         loss, soft = self._find(ComplementCrossEntropy), self._images or self._targets
         plain = loss is not None and (loss.spare, loss.rivals, loss.on) == (0, "all", "raw") and self.head == "linear"
         return plain and soft is None and isinstance(self._step, SingleStep) and self.stats.num_classes >= MANY_CLASSES
 
     @property
     def num_optimizers(self) -> int:
-        """How many optimizers it steps, all on one schedule."""
+        """Number of optimizers, all on one schedule."""
         return self._step.num_optimizers
 
     @property
     def many_devices(self) -> bool:
-        """Whether gradients can be averaged over devices in the usual way."""
+        """Whether it can train on several devices."""
         return self._step.many_devices
 
     def require_features(self) -> None:
-        """Refuse what needs pixels, where a last layer is trained on features."""
+        """Refuse parts that need pixels, for training on features."""
         if self._images is not None and not self._images.takes_features:
             raise EvenhandError(
-                f"{self._images.name} changes pixels, but with --train head there are only features; use mixup, or "
-                "--train all."
+                f"{self._images.name} needs pixels, but --train head trains on features; use mixup, or --train all."
             )
 
     def order(self, labels: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64] | None:
-        """Return which rows an epoch shows, as positions in the labels of all rows; None: each once, shuffled.
+        """Return the rows of an epoch, as indices into the labels; None: each once, shuffled.
 
-        It depends on seed and epoch only, so every process can work it out for itself.
+        It depends only on seed and epoch, so that all processes compute the same.
         """
         if self._sampling is None:
             return None
         return self._sampling.order(labels, self.stats, epoch, stream(seed, "sampling", epoch))
 
     def transform(self, images: Tensor, labels: Tensor, seed: int, *where: int) -> tuple[Tensor, Tensor]:
-        """Change the images of a batch and their targets.
+        """Apply augmentation and soft targets to a batch.
 
         Args:
             images: (N, C, S, S).
             labels: (N,).
             seed: of the run.
-            where: epoch, step and process: each has random numbers of its own.
+            where: epoch, step and process, each with random numbers of its own.
 
         Returns:
-            Images, and targets: the labels as they came, or probabilities (N, K).
+            Images and targets: labels (N,), or probabilities (N, K).
         """
         target = labels
         if self._images is not None:
@@ -142,49 +141,49 @@ class Objective:
         *,
         epoch: int = 0,
     ) -> Tensor:
-        """Update the weights from one batch, and return its loss, detached."""
+        """Update the weights from one batch; return its loss, detached."""
         return self._step.step(
             lambda logits, target: self.loss(logits, target, epoch), forward, images, target, optimizers, backward
         )
 
     def prior(self) -> Shares | None:
-        """Return the class shares for which the network's probabilities are right, (K,); None: there are none.
+        """Return the class frequencies that the trained network's probabilities hold for, (K,); None: there are none.
 
-        Cross entropy gives those of the training images; each part says what it makes of them.
+        For cross entropy these are the training frequencies; other parts change them.
         """
         shares: Shares | None = self.stats.shares
         for part in self.parts:
             shares = None if shares is None else part.prior(shares, self.stats)
         return shares
 
-    def fit_after(self, validation: Predictions | None) -> Fitted | None:
-        """Return what is to be added to the logits of the trained network; None: nothing.
+    def fit_posthoc(self, validation: Predictions | None) -> FittedAdjustment | None:
+        """Return the post-hoc adjustment of the trained network; None: the objective has none.
 
         Args:
-            validation: what it says about the validation images, if there are any.
+            validation: its predictions of the validation images, if there are any.
         """
-        after = self._find(PostHoc)
-        return None if after is None else after.fit(self.stats, validation)
+        part = self._find(PostHoc)
+        return None if part is None else part.fit(self.stats, validation)
 
     def describe(self, groups: ShotGroups) -> list[dict[str, Any]]:
-        """Say of each part what it does, for a summary: in words, and as a mean over the classes of each group."""
+        """Describe the effect of each part, for a summary: in words, and as a mean per shot group."""
         lines = []
         for part in self.parts:
-            told = part.describe(self.stats)
-            if told is None:
+            summary = part.describe(self.stats)
+            if summary is None:
                 continue
-            line: dict[str, Any] = {"part": part.spec(), "what": told.what}
-            if told.values is not None:
+            line: dict[str, Any] = {"part": part.spec(), "what": summary.what}
+            if summary.values is not None:
                 named = {name: list(getattr(groups, name)) for name in ("many", "medium", "few")}
-                line |= {name: float(told.values[classes].mean()) for name, classes in named.items() if classes}
+                line |= {name: float(summary.values[classes].mean()) for name, classes in named.items() if classes}
             lines.append(line)
         return lines
 
     def notes(self, selected: int) -> list[str]:
-        """Say which parts had not set in yet in the epoch whose weights are taken, counted from 1."""
+        """Return a note for each part that starts after the selected epoch, counted from 1."""
         return [
-            f"{part.name} sets in at epoch {part.first_epoch(self.stats)}, after epoch {selected}, which was taken by "
-            "validation: the result is that of an objective without it; --select last takes the last epoch."
+            f"{part.name} starts at epoch {part.first_epoch(self.stats)}, but epoch {selected} was selected on "
+            f"validation, so {part.name} had no effect; use --select last."
             for part in self.parts
             if part.first_epoch(self.stats) > selected
         ]
@@ -212,17 +211,17 @@ def build_objective(
     device: torch.device | str = "cpu",
     until: int | None = None,
 ) -> Objective:
-    """Build an objective from what is known before training.
+    """Build an objective for a training set.
 
     Args:
         spec: one loss and any number of parts joined by `+`; :func:`list_objectives` names them.
-        counts: of each class, the images really trained on.
-        epochs: of the training.
-        device: where batches are.
-        until: leave out parts that set in after this epoch, counted from 1: weights of that epoch do not know them.
+        counts: training images per class, without validation images.
+        epochs: number of training epochs.
+        device: of the batches.
+        until: leave out parts that start after this epoch, counted from 1: its weights were trained without them.
 
     Raises:
-        EvenhandError: there is no such objective, or it does not go with these data; in one sentence.
+        EvenhandError: there is no such objective, or these data do not allow it.
 
     Example:
         >>> from evenhand.objectives import build_objective

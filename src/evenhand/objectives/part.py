@@ -1,7 +1,7 @@
-"""What a part of an objective is: its settings, and what each kind of part may change.
+"""The parts of an objective: their settings, and what each kind of part changes.
 
-A part is one class: its fields are its settings, from which defaults, checks, help and the canonical spelling follow;
-its methods say what it does. Defining the class registers it.
+A part is one class. Its fields are its settings, with defaults, checks and help; its methods do the work. Defining the
+class registers it, so a new part is one class in the file of its kind.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KINDS = {
-    "logits": "an offset or a margin of the logits, which the loss applies to the cross entropy",
-    "loss": "what a row costs",
-    "step": "how gradients become a step",
-    "head": "the last layer",
-    "weights": "a weight for each class, by epoch",
-    "sampling": "which rows an epoch shows",
-    "images": "images and targets of a batch",
-    "targets": "targets of a batch",
-    "stage": "a second stage, from the weights of a finished run",
-    "posthoc": "what is added to the logits of a trained network",
+    "logits": "logit adjustment or margins in training, from the class counts",
+    "loss": "loss function",
+    "step": "optimization step",
+    "head": "last layer",
+    "weights": "class weights",
+    "sampling": "sampling of training images",
+    "images": "augmentation that mixes images and targets",
+    "targets": "soft targets",
+    "stage": "second training stage, from a finished run",
+    "posthoc": "post-hoc adjustment of the logits",
 }
-"""Every kind of part and what it changes, in the order in which an objective is spelled; it has one of a kind."""
+"""Every kind of part, in the order of the canonical spelling; an objective has at most one part of each kind."""
 
 PARTS: dict[str, type[Part]] = {}
 """Every part by its name."""
@@ -38,20 +38,20 @@ TuningGrid = tuple[dict[str, float | str], ...]
 """Settings of a part, by name."""
 
 Shares = NDArray[np.float64]
-"""(K,): of each class, summing to 1."""
+"""(K,): class frequencies with a sum of 1."""
 
 
 def normalised(values: NDArray[np.float64]) -> Shares:
-    """Bring values to a sum of 1."""
+    """Return values divided by their sum."""
     return np.asarray(values / values.sum(), np.float64)
 
 
 @dataclass(frozen=True)
 class TrainingStats:
-    """What is known before training; an objective is built from this and nothing else."""
+    """Statistics of the training set; an objective is built from these and nothing else."""
 
     counts: tuple[int, ...]
-    """Of each class, the rows really trained on."""
+    """Training images per class, without validation images."""
     epochs: int = 1
 
     @property
@@ -61,17 +61,17 @@ class TrainingStats:
 
     @property
     def shares(self) -> Shares:
-        """Of each class among the rows trained on, (K,)."""
+        """Class frequencies of the training images, (K,)."""
         return normalised(np.array(self.counts, np.float64))
 
 
 class PartSummary(NamedTuple):
-    """How a part shows that it is active."""
+    """The effect of a part, for logs and summaries."""
 
     what: str
-    """In words, with its unit."""
+    """In words, with the unit of the values."""
     values: NDArray[np.float64] | None = None
-    """(K,), one for each class, where there is such a number."""
+    """(K,): one value per class, for parts that treat classes differently."""
 
 
 class Part(BaseModel):
@@ -83,12 +83,17 @@ class Part(BaseModel):
     kind: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     corrects_prior: ClassVar[bool] = False
-    """Whether it makes up for the class counts; an objective does so once."""
+    """Whether it corrects for the class counts; an objective does so once."""
+    stacks_on_logits: ClassVar[bool] = False
+    """Whether it may correct for the class counts on top of a logits part that does, as deferred weights do."""
+    has_margin: ClassVar[bool] = False
+    """Whether it subtracts a margin from the logit of the correct class."""
+    implies_prior: ClassVar[bool] = True
+    """Whether the trained network's probabilities hold for some class frequencies, see `prior`."""
     tuning_grid: ClassVar[TuningGrid] = ()
-    """Settings that `compare --tune` tries beside the defaults; few, since each is trained with every seed."""
-
+    """Settings that `compare --tune` tries next to the defaults; few, since each is trained with every seed."""
     tuned_as: ClassVar[str | None] = None
-    """The part of which this is a case: `compare --tune` tries the settings of that one."""
+    """The part of which this is a special case: `compare --tune` tries its settings instead."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -97,50 +102,58 @@ class Part(BaseModel):
 
     @property
     def cost(self) -> float:
-        """How long a step takes beside one of cross entropy, by operation count."""
+        """Training time relative to plain cross entropy, by operation count."""
         return 1.0
 
     def check(self, parts: Sequence[Part]) -> None:
-        """Refuse other parts of the same objective that do not go with this one."""
+        """Refuse other parts of the same objective that cannot be combined with this one."""
 
     def check_stats(self, stats: TrainingStats) -> None:
-        """Refuse data that do not go with this part."""
+        """Refuse training data that this part cannot handle."""
 
     def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
-        """Return the class shares for which probabilities are right after training, given those without this part.
+        """Return the class frequencies that the trained network's probabilities hold for.
 
-        None: there are no such shares.
+        Args:
+            shares: those without this part, (K,).
+            stats: of the training set.
+
+        Returns:
+            Those with this part, (K,); None: there are none.
         """
-        return shares
+        return shares if self.implies_prior else None
 
     def first_epoch(self, stats: TrainingStats) -> int:  # noqa: ARG002
-        """Return the first epoch in which it does anything, counted from 1."""
+        """Return the first epoch in which it has an effect, counted from 1."""
         return 1
 
     def describe(self, stats: TrainingStats) -> PartSummary | None:  # noqa: ARG002
-        """Say what the part does to each class."""
+        """Describe the effect of the part."""
         return None
 
     def simplified(self) -> Part:
-        """Return the simplified part that does the same with every data: a setting may leave nothing of this one."""
+        """Return a simpler part with the same effect: some settings turn this part off."""
         return self
 
     def spec(self) -> str:
-        """Return the one spelling: the name, and in their order the settings that are not at their defaults."""
+        """Return the canonical spelling: the name, and the settings that differ from their defaults, by name."""
+        return ":".join([self.name, *(f"{key}={spelled(value)}" for key, value in self.changed_settings().items())])
+
+    def changed_settings(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, by name."""
         fields = sorted(type(self).model_fields.items())
-        told = [f"{key}={spelled(getattr(self, key))}" for key, field in fields if getattr(self, key) != field.default]
-        return ":".join([self.name, *told])
+        return {key: getattr(self, key) for key, field in fields if getattr(self, key) != field.default}
 
 
 def spelled(value: object) -> str:
-    """Return the one spelling of a setting."""
+    """Return the canonical spelling of a setting."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value) + 0.0).removesuffix(".0")  # -0 becomes 0
     return str(value)
 
 
 class LossFunction(Protocol):
-    """What a row costs, in the mean over a batch."""
+    """A loss, averaged over a batch."""
 
     def __call__(
         self, logits: Tensor, target: Tensor, *, weight: Tensor | None, offset: Tensor | None, margin: Tensor | None
@@ -150,9 +163,9 @@ class LossFunction(Protocol):
         Args:
             logits: (N, K).
             target: class indices (N,) or probabilities (N, K).
-            weight: of each class, (K,).
-            offset: what the cross entropy adds to the logits, (K,).
-            margin: what the cross entropy takes off the logit of a class where it is the correct one, (K,).
+            weight: class weights, (K,).
+            offset: added to the logits in the cross entropy, (K,).
+            margin: subtracted from the logit of the correct class in the cross entropy, (K,).
         """
 
 
@@ -166,24 +179,24 @@ class LossPart(Part):
         raise NotImplementedError
 
 
-class Adjustment(NamedTuple):
-    """What a logits part hands to the loss."""
+class LogitAdjustment(NamedTuple):
+    """What a logits part passes to the loss: an offset or a margin per class, (K,)."""
 
     offset: Tensor | None = None
     margin: Tensor | None = None
 
 
 class LogitsPart(Part):
-    """An offset or a margin of the logits in training."""
+    """An offset or a margin of the logits in training, from the class counts."""
 
     kind = "logits"
 
-    def adjust(self, stats: TrainingStats) -> Adjustment:
-        """Return it, from the counts."""
+    def adjust(self, stats: TrainingStats) -> LogitAdjustment:
+        """Return the offset or the margin."""
         raise NotImplementedError
 
     def head(self) -> str | None:
-        """Return the last layer that this part needs; None: any."""
+        """Return the last layer that this part needs, as `evenhand.models.heads` reads it; None: any."""
         return None
 
 
@@ -198,7 +211,7 @@ class HeadPart(Part):
 
 
 class WeightsPart(Part):
-    """A weight for each class."""
+    """Class weights."""
 
     kind = "weights"
     corrects_prior = True
@@ -209,28 +222,28 @@ class WeightsPart(Part):
 
 
 class SamplingPart(Part):
-    """Which rows an epoch shows."""
+    """Sampling of the training images of an epoch."""
 
     kind = "sampling"
     corrects_prior = True
 
     def rates(self, stats: TrainingStats, epoch: int) -> Shares:
-        """Return the share of each class among the rows of an epoch, counted from 0."""
+        """Return the class frequencies in an epoch, counted from 0, (K,)."""
         raise NotImplementedError
 
     def order(
         self, labels: NDArray[np.int64], stats: TrainingStats, epoch: int, random: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Return which rows an epoch shows and in which order: as many as there are labels, each a position in them."""
+        """Return the rows of an epoch in order: as many as labels, each an index into them."""
         raise NotImplementedError
 
 
 class ImagesPart(Part):
-    """A change of the images of a batch, and of their targets with them."""
+    """Augmentation that mixes the images of a batch, and their targets."""
 
     kind = "images"
     takes_features: ClassVar[bool] = False
-    """Whether features (N, F) can be changed like images."""
+    """Whether it also takes features (N, F) instead of images."""
 
     def transform(
         self, images: Tensor, target: Tensor, stats: TrainingStats, random: np.random.Generator
@@ -240,7 +253,7 @@ class ImagesPart(Part):
 
 
 class TargetsPart(Part):
-    """A change of the targets of a batch."""
+    """Soft targets."""
 
     kind = "targets"
 

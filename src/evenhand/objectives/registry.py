@@ -1,32 +1,32 @@
-"""Every part of which objectives are made, described for people and for tuning."""
+"""The registry of parts: their names, help and settings, and what `compare --tune` tries."""
 
 from dataclasses import dataclass
 
 from evenhand.core.errors import EvenhandError
 from evenhand.objectives.part import PARTS, Part, TrainingStats, spelled
-from evenhand.objectives.spec import ObjectiveSpec, all_parts, wanted
+from evenhand.objectives.spec import ObjectiveSpec, all_parts, allowed_values
 
 
 @dataclass(frozen=True)
 class PartInfo:
-    """A part of objectives, for people."""
+    """The description of a part of objectives."""
 
     name: str
     kind: str
-    """What it changes: a key of `KINDS`."""
+    """A key of `evenhand.objectives.part.KINDS`."""
     help: str
     """One line."""
     settings: dict[str, str]
-    """What each may be, its default, and what it does."""
+    """Allowed values, default and help of each setting."""
     tuning_grid: list[str]
     """Specs that `compare --tune` tries next to the defaults."""
 
 
 def list_objectives() -> list[str]:
-    """Return the names of all parts of which objectives are made: losses first, then by kind.
+    """Return the names of all parts of objectives: losses first, then by kind.
 
-    An objective is one loss (`ce` where none is named) and any number of other parts, joined by `+`, each with its
-    settings: `cce`, `balanced-softmax+cce:share=0.3`, `ldam+drw`. :func:`describe_objectives` says more of each.
+    An objective is one loss (`ce` if none is named) and any number of other parts, joined by `+`, each with its
+    settings: `cce`, `balanced-softmax+cce:share=0.3`, `ldam+drw`. :func:`describe_objectives` has help for each.
 
     Example:
         >>> from evenhand import list_objectives
@@ -37,7 +37,7 @@ def list_objectives() -> list[str]:
 
 
 def describe_objectives() -> list[PartInfo]:
-    """Return every part of which objectives are made, with its settings: losses first, then by kind.
+    """Return every part of objectives with its help and settings: losses first, then by kind.
 
     Example:
         >>> from evenhand.objectives import describe_objectives
@@ -49,40 +49,40 @@ def describe_objectives() -> list[PartInfo]:
             part.name,
             part.kind,
             help=(part.__doc__ or "").splitlines()[0].rstrip("."),
-            settings=settings_of(part),
+            settings=describe_settings(part),
             tuning_grid=[tuned.model_validate(settings).spec() for settings in tuned.tuning_grid],
         )
         for part, tuned in ((each, PARTS[each.tuned_as or each.name]) for each in all_parts())
     ]
 
 
-def settings_of(part: type[Part]) -> dict[str, str]:
-    """Return what each setting of a part may be, its default and what it does, in words.
+def describe_settings(part: type[Part]) -> dict[str, str]:
+    """Return the allowed values, the default and the help of each setting of a part.
 
     Example:
         >>> from evenhand.objectives.losses import Focal
-        >>> from evenhand.objectives.registry import settings_of
-        >>> settings_of(Focal)["gamma"]
-        'a number of 0 or more (2): how fast it fades'
+        >>> from evenhand.objectives.registry import describe_settings
+        >>> describe_settings(Focal)["alpha"]
+        'a number above 0: factor for all classes'
     """
     texts = {}
     for key, field in part.model_fields.items():
-        default = "" if field.default is None else f" ({spelled(field.default)})"
-        texts[key] = f"{wanted(field)}{default}: {field.description}"
+        default = "" if field.default is None else f" (default {spelled(field.default)})"
+        texts[key] = f"{allowed_values(field)}{default}: {field.description}"
     return texts
 
 
 def tuning_candidates(spec: str, num_classes: int | None = None) -> list[ObjectiveSpec]:
-    """Return what `compare --tune` trains for an objective: itself, and each setting that one of its parts declares.
+    """Return what `compare --tune` trains for an objective: itself, and the settings in its parts' tuning grids.
 
-    One part is changed at a time, so that there are few. A part that is given with settings stays as it is given.
+    One part is changed at a time, so that there are few. A part whose settings differ from the defaults is not changed.
 
     Args:
         spec: an objective.
-        num_classes: K, to leave out settings that do not go with so few classes; None: not stats.
+        num_classes: K, to leave out settings that need more classes; None: unknown.
 
     Raises:
-        EvenhandError: there is no such objective, in one sentence.
+        EvenhandError: there is no such objective.
 
     Example:
         >>> from evenhand.objectives import tuning_candidates
@@ -95,14 +95,14 @@ def tuning_candidates(spec: str, num_classes: int | None = None) -> list[Objecti
     parts, found = own.parts, [own]
     for place, part in enumerate(parts):
         tuned = PARTS[part.tuned_as or part.name]
-        for settings in () if part.model_fields_set else tuned.tuning_grid:
+        for settings in () if part.changed_settings() else tuned.tuning_grid:
             changed = (*parts[:place], tuned.model_validate(settings), *parts[place + 1 :])
-            if _goes_together(changed, num_classes):
+            if _can_be_combined(changed, num_classes):
                 found.append(ObjectiveSpec.of(changed))
     return found
 
 
-def _goes_together(parts: tuple[Part, ...], num_classes: int | None) -> bool:
+def _can_be_combined(parts: tuple[Part, ...], num_classes: int | None) -> bool:
     try:
         for part in parts:
             part.check(parts)

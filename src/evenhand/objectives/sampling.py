@@ -1,4 +1,4 @@
-"""Which rows an epoch shows: rare classes more often, while an epoch keeps its length."""
+"""Sampling of training images: rare classes more often, while an epoch keeps its length."""
 
 from typing import Literal
 
@@ -10,17 +10,17 @@ from evenhand.objectives.part import PartSummary, SamplingPart, Shares, Training
 
 
 class Sampling(SamplingPart):
-    """Sampling that shows rare classes more often; an epoch keeps its length."""
+    """Oversampling of rare classes; an epoch keeps its length."""
 
     name = "sampling"
     tuning_grid = ({"by": "sqrt"}, {"by": "progressive"})
     by: Literal["class", "sqrt", "progressive"] = Field(
         "class",
-        description="all classes equally often, by the root of their counts, or from as they are to equally often",
+        description="class frequencies: equal, by the root of the counts, or from the original to equal ones",
     )
 
     def rates(self, stats: TrainingStats, epoch: int) -> Shares:
-        """Return the share of each class in an epoch; a class without rows is never shown."""
+        """Return the class frequencies in an epoch; a class without images is never sampled."""
         counts = np.array(stats.counts, np.float64)
         equal = normalised((counts > 0).astype(np.float64))
         if self.by == "class":
@@ -33,9 +33,9 @@ class Sampling(SamplingPart):
     def order(
         self, labels: NDArray[np.int64], stats: TrainingStats, epoch: int, random: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Draw a class for each place of the epoch, then go through the rows of each class in shuffled rounds.
+        """Draw a class for each position of the epoch, then fill in the rows of each class in shuffled rounds.
 
-        So no row of a class comes again before all have come.
+        No row of a class is repeated before all its rows were sampled.
         """
         drawn = random.choice(stats.num_classes, size=len(labels), p=self.rates(stats, epoch))
         order = np.empty(len(labels), np.int64)
@@ -46,14 +46,14 @@ class Sampling(SamplingPart):
         return order
 
     def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:
-        """Return the shares that were shown; there are none where they moved."""
+        """Return the sampled frequencies; None where they change with the epoch."""
         if self.by == "progressive":
             return None
         return normalised(shares * self.rates(stats, 0) / np.maximum(stats.shares, np.finfo(float).tiny))
 
     def describe(self, stats: TrainingStats) -> PartSummary:
-        """Say how often each class is shown."""
+        """Describe how often an image of each class is sampled."""
         when = " in the last epoch" if self.by == "progressive" else ""
         rows = sum(stats.counts)
         times = rows * self.rates(stats, stats.epochs - 1) / np.maximum(np.array(stats.counts), 1)
-        return PartSummary(f"how often a row is shown per epoch{when}", times)
+        return PartSummary(f"times an image is sampled per epoch{when}", times)

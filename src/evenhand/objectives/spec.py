@@ -1,17 +1,18 @@
-"""From the text of an objective to its parts, and back to its canonical spelling."""
+"""Objectives as text: from a spec to its checked parts, and back to the canonical spelling."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import core_schema
 
+from evenhand.core.allowed import describe_allowed
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import SpecPart, parse
 from evenhand.objectives import heads, images, logits, sampling, steps, weights  # noqa: F401 - registers their parts
@@ -24,20 +25,22 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _IMPLY_CE = ("logits", "step")
-"""Kinds of parts next to which ce is not written."""
+"""Kinds of parts whose objectives leave out `ce` in the canonical spelling."""
 _LONGEST = 4096
 
 
 class ObjectiveSpec(str):
-    """An objective in its canonical spelling, with its checked parts: no alias, no setting that changes nothing.
+    """An objective in its canonical spelling, with its checked parts.
 
-    Two spellings of the same objective are equal. It is text wherever text is wanted, and a pydantic field.
+    Two spellings of the same objective are equal: aliases, default settings and the order of parts do not matter. It is
+    a `str`, so it can be used, stored and compared as text; it can also be the type of a pydantic field. Parsing is
+    cached.
 
     Args:
-        text: one loss and any number of parts joined by `+`; `ce` where no loss is named.
+        text: one loss and any number of other parts joined by `+`; the loss is `ce` if none is named.
 
     Raises:
-        EvenhandError: there is no such objective, in one sentence.
+        EvenhandError: there is no such part or setting, or parts cannot be combined.
 
     Example:
         >>> from evenhand.objectives import ObjectiveSpec
@@ -57,7 +60,7 @@ class ObjectiveSpec(str):
 
     @classmethod
     def of(cls, parts: tuple[Part, ...]) -> ObjectiveSpec:
-        """Return the objective made of these parts, which go together."""
+        """Return the objective of these parts, which must be in canonical order and checked."""
         implied = any(part.kind in _IMPLY_CE for part in parts)
         text = "+".join(part.spec() for part in parts if not (implied and isinstance(part, CrossEntropy)))
         spec = str.__new__(cls, text)
@@ -66,7 +69,7 @@ class ObjectiveSpec(str):
 
     @cached_property
     def training(self) -> ObjectiveSpec:
-        """The objective without what happens after training: runs that have this in common share their training.
+        """The objective without its post-hoc part: runs that agree in it can share their training.
 
         Example:
             >>> from evenhand.objectives import ObjectiveSpec
@@ -77,7 +80,7 @@ class ObjectiveSpec(str):
 
     @cached_property
     def first_stage(self) -> ObjectiveSpec:
-        """The objective of the run that a second stage starts from.
+        """The objective without second stage and post-hoc part: that of the run a second stage starts from.
 
         Example:
             >>> from evenhand.objectives import ObjectiveSpec
@@ -88,12 +91,12 @@ class ObjectiveSpec(str):
 
     @property
     def stage(self) -> StagePart | None:
-        """The second stage that this objective is; None: it is none."""
+        """Its second stage; None: it has none."""
         return next((part for part in self.parts if isinstance(part, StagePart)), None)
 
     @property
     def needs_validation(self) -> bool:
-        """Whether something is chosen on validation images after training."""
+        """Whether a setting is chosen on validation images after training."""
         return any(isinstance(part, PostHoc) and part.tau == "auto" for part in self.parts)
 
     @property
@@ -126,26 +129,25 @@ class ObjectiveSpec(str):
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> ObjectiveSpec:
-    parts = [_read_part(each, text) for each in parse(text)]
+    parts = [_parse_part(each, text) for each in parse(text)]
     if not any(part.kind == "loss" for part in parts):
         parts.append(CrossEntropy())
     order = list(KINDS)
     parts.sort(key=lambda part: order.index(part.kind))
     for one, other in pairwise(parts):
         if one.kind == other.kind:
-            twice = one.name == other.name
-            what = f"{one.name} is given twice" if twice else f"{one.name} and {other.name} are of one kind"
-            raise EvenhandError(f"Cannot train with {text!r}: {what}, which changes {KINDS[one.kind]}; leave one out.")
+            same = one.name == other.name
+            what = f"{one.name} is given twice" if same else f"{one.name} and {other.name} are both of kind {one.kind}"
+            raise EvenhandError(f"Cannot train with {text!r}: {what}; leave one out.")
+    # A second stage corrects anew: corrections of the first stage are not active in it.
     staged = any(part.kind == "stage" for part in parts)
-    # Parts of a first stage that correct for the counts are inactive in the second, which corrects anew.
-    acting = [part for part in parts if not staged or part.kind in ("stage", "posthoc")]
-    correcting = [part.name for part in acting if part.corrects_prior]
-    # Weights that set in late are trained on top of either, as the literature does.
-    if len(correcting) > 1 and not (acting[0].kind == "logits" and correcting[1:] == ["drw"]):
-        raise EvenhandError(
-            f"Cannot train with {text!r}: {correcting[0]} and {correcting[1]} both correct for the class counts; leave "
-            "one out."
-        )
+    active = [part for part in parts if not staged or part.kind in ("stage", "posthoc")]
+    for one, other in combinations([part for part in active if part.corrects_prior], 2):
+        if not (one.kind == "logits" and other.stacks_on_logits):
+            raise EvenhandError(
+                f"Cannot train with {text!r}: {one.name} and {other.name} both correct for the class counts; leave one "
+                "out."
+            )
     for part in parts:
         part.check(parts)
     return ObjectiveSpec.of(tuple(part.simplified() for part in parts))
@@ -156,10 +158,10 @@ def parse_stage(text: str, epochs: int | None = None) -> str:
 
     Args:
         text: the name of a second stage, with its settings.
-        epochs: of the stage, where its settings do not say.
+        epochs: length of the stage, unless its settings have it.
 
     Raises:
-        EvenhandError: this is no stage, or its epochs are given twice or are too few; in one sentence.
+        EvenhandError: there is no such stage, or its epochs are given twice or too few.
 
     Example:
         >>> from evenhand.objectives import parse_stage
@@ -169,14 +171,12 @@ def parse_stage(text: str, epochs: int | None = None) -> str:
     names = stage_names()
     if text.partition(":")[0] not in names or "+" in text:
         raise EvenhandError(f"A second stage is {' or '.join(names)}, with its settings, got {text!r}.")
-    stage = ObjectiveSpec(text).stage
-    assert stage is not None
+    (given,) = parse(text)
     if epochs is not None:
-        if "epochs" in stage.model_fields_set and stage.epochs != epochs:
+        if given.options.get("epochs", str(epochs)) != str(epochs):
             raise EvenhandError(f"{text} and --epochs {epochs} both set the length of the second stage; give one.")
-        stage = ObjectiveSpec(f"{stage.name}:epochs={epochs}").stage
-        assert stage is not None
-    return stage.spec()
+        given = replace(given, options={**given.options, "epochs": str(epochs)})
+    return _parse_part(given, text).spec()
 
 
 def stage_names() -> list[str]:
@@ -190,27 +190,26 @@ def all_parts() -> list[type[Part]]:
     return sorted(PARTS.values(), key=lambda part: order.index(part.kind))
 
 
-def _read_part(given: SpecPart, spec: str) -> Part:
+def _parse_part(given: SpecPart, spec: str) -> Part:
     names = {alias: part.name for part in all_parts() for alias in (part.name, *part.aliases)}
     if given.name not in names:
         near = difflib.get_close_matches(given.name, names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
         raise EvenhandError(f"There is no objective {given.name!r}; {hint}")
     part = PARTS[names[given.name]]
-    stats = list(part.model_fields)
-    if given.value is not None or not set(given.options) <= set(stats):
-        takes = f"takes {' and '.join(stats)}" if stats else "takes no options"
+    settings = list(part.model_fields)
+    if given.value is not None or not set(given.options) <= set(settings):
+        takes = f"takes {' and '.join(settings)}" if settings else "takes no options"
         raise EvenhandError(f"Cannot train with {spec!r}: {given.name} {takes}.")
     try:
-        return part.model_validate({key: _value(text) for key, text in given.options.items()})
+        return part.model_validate({key: _parse_value(text) for key, text in given.options.items()})
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        raise EvenhandError(
-            f"The {key} of {part.name} must be {wanted(part.model_fields[key])}, got {given.options[key]!r}."
-        ) from None
+        allowed = allowed_values(part.model_fields[key])
+        raise EvenhandError(f"The {key} of {part.name} must be {allowed}, got {given.options[key]!r}.") from None
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> float | str:
     try:
         number = float(text)
     except ValueError:
@@ -218,30 +217,6 @@ def _value(text: str) -> Any:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def wanted(field: FieldInfo) -> str:
-    """Say what a setting may be."""
-    choices: list[str] = []
-    for kind in _alternatives(field.annotation):
-        if get_origin(kind) is Literal:
-            choices += [str(value) for value in get_args(kind)]
-        elif kind is not NoneType:
-            # Beside words, a number has its bounds with it: those of the field would be asked of the words, too.
-            own, bounded = (kind, field) if get_origin(kind) is not Annotated else get_args(kind)
-            choices.append(("a whole number" if own is int else "a number") + _bounds(bounded))
-    return " or ".join(choices)
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-
-
-def _bounds(field: FieldInfo) -> str:
-    limits = {
-        name: getattr(each, name)
-        for each in field.metadata
-        for name in ("ge", "gt", "le", "lt")
-        if getattr(each, name, None) is not None
-    }
-    lower = f"of {limits['ge']:g} or more" if "ge" in limits else f"above {limits['gt']:g}" if "gt" in limits else ""
-    upper = f"up to {limits['le']:g}" if "le" in limits else f"below {limits['lt']:g}" if "lt" in limits else ""
-    return "".join(f" {text}" for text in (" and ".join(filter(None, (lower, upper))),) if text)
+def allowed_values(field: FieldInfo) -> str:
+    """Return the values that a setting of a part allows, in words."""
+    return describe_allowed(field.annotation, field.metadata).removesuffix(" or null")

@@ -1,4 +1,4 @@
-"""How gradients become a step: the usual way, and complement objective training."""
+"""Optimization steps: the usual one, and complement objective training."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import Field
 
-from evenhand import losses
-from evenhand.objectives.part import Part, PartSummary, Shares, TrainingStats
+from evenhand.objectives.part import Part, PartSummary, TrainingStats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,25 +18,25 @@ Loss = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
 class Backward(Protocol):
-    """How gradients are computed: scaled, averaged or neither, as precision and devices ask for."""
+    """The backward pass, with the scaling and averaging that precision and devices need."""
 
     def __call__(self, loss: Tensor, *, retain_graph: bool = False) -> None:
-        """Add the gradient of a loss to the weights' own."""
+        """Accumulate the gradient of a loss."""
 
 
 class StepPart(Part):
-    """How gradients become a step."""
+    """An optimization step."""
 
     kind = "step"
 
     @property
     def num_optimizers(self) -> int:
-        """How many optimizers it steps, all on one schedule."""
+        """Number of optimizers, all on one schedule."""
         return 1
 
     @property
     def many_devices(self) -> bool:
-        """Whether gradients can be averaged over devices in the usual way."""
+        """Whether it can train on several devices."""
         return True
 
     def step(
@@ -49,12 +48,12 @@ class StepPart(Part):
         optimizers: Sequence[Optimizer],
         backward: Backward,
     ) -> Tensor:
-        """Update the weights from one batch, and return its loss, detached."""
+        """Update the weights from one batch; return its loss, detached."""
         raise NotImplementedError
 
 
 class SingleStep(StepPart):
-    """One step on the loss (algorithm 2 of the paper, and everybody's loop); it stands in every objective unnamed."""
+    """One step on the loss: the default, which has no name."""
 
     def step(
         self,
@@ -74,40 +73,37 @@ class SingleStep(StepPart):
 
 
 class ComplementObjectiveTraining(StepPart):
-    """Complement objective training: a step on the loss, then one that raises the balanced complement entropy.
+    """Complement objective training: after each step on the loss, one that raises the complement entropy.
 
-    It is algorithm 1 of the paper. With `forwards=2` the second step sees the weights that the first one made, as COT's
-    authors run it; with `forwards=1` both gradients are taken at the same weights, as the paper prints it.
+    Algorithm 1 of the paper. With `forwards=2` the second step starts from the weights after the first, as in the code
+    of COT's authors; with `forwards=1` both gradients are taken at the same weights, as printed.
     """
 
     name = "cot"
-    forwards: Literal[1, 2] = Field(2, description="passes over the network: 2 as its authors run it, 1 as printed")
+    implies_prior = False
+    forwards: Literal[1, 2] = Field(2, description="forward passes: 2 as in its authors' code, 1 as printed")
 
     @property
     def num_optimizers(self) -> int:
-        """One for each step."""
+        """Two: one per step."""
         return 2
 
     @property
     def many_devices(self) -> bool:
-        """Averaging over devices wants one backward pass for each forward pass."""
+        """Whether each forward pass has one backward pass, which averaging over devices needs."""
         return self.forwards == 2
 
     @property
     def cost(self) -> float:
-        """A backward pass is two forward passes."""
+        """Training time, with a backward pass as long as two forward passes."""
         return 2.0 if self.forwards == 2 else 5 / 3
 
-    def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:  # noqa: ARG002
-        """The second step moves probabilities away from those of any prior."""
-        return None
-
     def describe(self, stats: TrainingStats) -> PartSummary:
-        """Say what the second step does."""
+        """Describe the second step."""
         if stats.num_classes == 2:
-            return PartSummary("C is always 0 with 2 classes, so that the second step changes nothing")
-        after = "after a pass of its own" if self.forwards == 2 else "from the same pass"
-        return PartSummary(f"a second step on each batch raises C / (K - 1), {after}")
+            return PartSummary("C is always 0 with 2 classes: the second step has no effect")
+        after = "after a forward pass of its own" if self.forwards == 2 else "from the same forward pass"
+        return PartSummary(f"a second step per batch raises C / (K - 1), {after}")
 
     def step(
         self,
@@ -119,6 +115,8 @@ class ComplementObjectiveTraining(StepPart):
         backward: Backward,
     ) -> Tensor:
         """Step on the loss, then on the complement entropy."""
+        from evenhand.losses import functional
+
         primary, secondary = optimizers
         logits = forward(images)
         loss = loss_of(logits, target)
@@ -128,12 +126,12 @@ class ComplementObjectiveTraining(StepPart):
             primary.step()
             logits = forward(images)
             secondary.zero_grad()
-            backward(-losses.complement_entropy(logits, target, balanced=True))
+            backward(-functional.complement_entropy(logits, target, balanced=True))
             secondary.step()
             return loss.detach()
         weights = [weight for group in primary.param_groups for weight in group["params"]]
         gradients = []
-        for value in (loss, -losses.complement_entropy(logits, target, balanced=True)):
+        for value in (loss, -functional.complement_entropy(logits, target, balanced=True)):
             primary.zero_grad()
             backward(value, retain_graph=value is loss)
             gradients.append([weight.grad for weight in weights])

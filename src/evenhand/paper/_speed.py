@@ -14,7 +14,7 @@ import torch
 from evenhand.core.text import markdown_table
 from evenhand.experiments.grid.runtime_estimate import Size, threads, time_of, training_step
 from evenhand.runs.config import Config, make_config
-from evenhand.training.run import code_fingerprint
+from evenhand.training.environment import code_fingerprint
 
 PAPER = 1.7
 """The speed of algorithm 2 relative to algorithm 1 in the paper."""

@@ -1,4 +1,7 @@
-"""Everything that is needed to repeat a run, checked before any work starts."""
+"""The config of a run: every setting with its help, checked before any work starts.
+
+The first line of a setting's docstring is the help of its option on the command line (`evenhand.cli.options`).
+"""
 
 import difflib
 import math
@@ -30,31 +33,37 @@ class DataConfig(_Section):
     """Which images, and how they are split and made imbalanced."""
 
     source: _Name = "digits"
-    """A data set's name, a folder of class folders, a .csv or a .npz."""
+    """A data set, a folder of class folders, a .csv or .npz."""
     root: _Name | None = None
-    """Where data sets lie; null: $EVENHAND_DATA, else your cache folder."""
+    """Folder of the data sets.
+
+    null: $EVENHAND_DATA, else the user's cache folder."""
     imbalance: _Name = "none"
-    """exp:RATIO, step:RATIO or none: how training images are thinned out."""
+    """Thin out training images: exp:RATIO, step:RATIO."""
     class_order: _Name = "identity"
-    """Which classes keep most: identity, shuffle, or all names joined by commas."""
+    """Classes from most to fewest images.
+
+    identity, shuffle, or all names joined by commas."""
     fraction: float = Field(1.0, gt=0, le=1)
-    """Of the images that the largest class could keep; the imbalance ratio stays."""
+    """Fraction of the images that the largest class keeps; the imbalance ratio does not change."""
     image_size: int | None = Field(None, ge=1, le=4096)
-    """Length of the shorter side; null: the native size of small square images, else 64."""
+    """Resize the shorter side to this many pixels.
+
+    null: the native size of small square images, else 64."""
     test_fraction: float = Field(0.2, gt=0, lt=1)
-    """Of all images, where the source fixes no test set."""
+    """Fraction of all images for the test set, unless the source has one."""
     val_fraction: float = Field(0.1, ge=0, lt=1)
-    """Of the training images, for selection."""
+    """Fraction of the training images for validation."""
     split_seed: int = Field(0, ge=0, le=_LARGEST)
-    """Of the test set, which is the same for every seed unless it rotates."""
+    """Random seed of the test set, which does not depend on the run's seed unless it rotates."""
     rotate: bool = False
-    """Test every seed on the next images in turn; not where the source fixes a test set. compare does so by itself."""
+    """Test every seed on the next images in turn, unless the source has a test set; compare sets it."""
     drop_small: bool = False
     """Leave out classes too small to split."""
     skip_bad: bool = False
     """Leave out unreadable images."""
     allow_outside: bool = False
-    """Let a folder or a manifest lead to files elsewhere, by links or paths."""
+    """Follow links and paths out of the source."""
 
     @field_validator("imbalance")
     @classmethod
@@ -66,9 +75,13 @@ class ModelConfig(_Section):
     """Which network."""
 
     name: _Name = "resnet8"
-    """resnet8, resnet32, resnet34, any network of torchvision, or timm:NAME."""
+    """Network: resnet8, lite0, ... or timm:NAME.
+
+    resnet8, resnet32, lite0, any network of torchvision, or timm:NAME."""
     stem: Literal["auto", "small", "imagenet"] = "auto"
-    """small for small images, imagenet for photographs; auto: by the image size."""
+    """First layers: auto, small or imagenet.
+
+    small: for small images; imagenet: for photos; auto: by the image size."""
     pretrained: bool = False
     """Start from ImageNet weights."""
 
@@ -79,35 +92,35 @@ class OptimizerConfig(_Section):
     lr: float = Field(0.1, gt=0, le=1e4)
     """Learning rate after the warm-up."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Of stochastic gradient descent."""
+    """Momentum."""
     weight_decay: float = Field(5e-4, ge=0, le=100)
-    """Pull of the weights towards 0."""
+    """L2 penalty of the weights."""
     nesterov: bool = False
-    """Look ahead with the momentum."""
+    """Use Nesterov momentum."""
     layer_decay: float = Field(1.0, gt=0, le=1)
-    """The rate of the first layer beside that of the last; those between follow geometrically, by their place."""
+    """Learning rate of the first layer over that of the last; the rates between are geometric."""
 
     @model_validator(mode="after")
     def _possible(self) -> "OptimizerConfig":
         if self.nesterov and self.momentum == 0:
-            raise EvenhandError("optimizer.nesterov needs a momentum above 0; set optimizer.nesterov=false with it.")
+            raise EvenhandError("optimizer.nesterov needs a momentum above 0, got 0; set optimizer.nesterov=false.")
         return self
 
 
 class ScheduleConfig(_Section):
-    """How the learning rate moves: a linear warm-up by iteration, then steps at milestones or a cosine to 0."""
+    """Learning rate schedule: a linear warm-up per iteration, then steps at milestones or a cosine to 0."""
 
     kind: Literal["step", "cosine", "constant"] = "step"
     """step at milestones, cosine to 0, or constant."""
     milestones: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = Field((), max_length=1000)
     """Epochs after which the learning rate is multiplied by the factor."""
     factor: float = Field(0.5, gt=0, le=1)
-    """Of each step."""
+    """Factor of each step."""
     warmup_epochs: float = Field(5, ge=0, le=100_000)
     """Epochs in which the learning rate rises from 0."""
 
     def lr(self, base: float, iteration: int, batches: int, epochs: int) -> float:
-        """Return the learning rate of an iteration, counted from 1, with so many batches an epoch.
+        """Return the learning rate of an iteration, counted from 1, given the batches per epoch.
 
         Example:
             >>> from evenhand.runs.config import ScheduleConfig
@@ -117,7 +130,7 @@ class ScheduleConfig(_Section):
         """
         warmup = self.warmup_epochs * batches
         if iteration <= warmup:
-            return base * (iteration / warmup)  # in this order it cannot be rounded to more than the base
+            return base * (iteration / warmup)  # in this order it cannot exceed the base by rounding
         if self.kind == "step":
             epoch = (iteration - 1) // batches
             return base * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
@@ -127,47 +140,54 @@ class ScheduleConfig(_Section):
 
 
 class AugmentationConfig(_Section):
-    """What is done to training images."""
+    """Augmentation of training images."""
 
     padding: int | None = Field(None, ge=0, le=512)
-    """None: 4, but at most an eighth of the image."""
+    """Pixels of padding before a random crop; null: 4, but at most an eighth of the image."""
     flip: bool | None = None
-    """None: as the data set allows."""
+    """Mirror training images.
+
+    null: as the data set allows."""
 
 
 class StartConfig(_Section):
-    """A second stage: weights to begin with, and which of them are trained."""
+    """The weights that a run starts from, and which of them are trained."""
 
     weights: _Name | None = None
-    """The folder of a finished run (of which the selected weights are taken), or a file of weights; None: none."""
+    """A run or a file of weights to start from."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    """Of the weights, filled in when the run begins; a run goes on with no others. It names the run, not the path."""
+    """Hash of these weights, filled in when the run begins; it enters the run's name, the path does not."""
     load: Literal["all", "body"] = "all"
-    """`body`: the last layer begins afresh, as it must where the classes are others. `all` of a file that evenhand did
-    not write: of a ResNet for CIFAR only, and its classes must be in the order of these data."""
+    """all, or body: a fresh last layer, needed where the classes differ.
+
+    all of a file that evenhand did not write: a ResNet for CIFAR only, its classes in the order of these data."""
     train: Literal["all", "head"] = "all"
-    """`head`: the last layer only; the body is frozen and in evaluation mode."""
+    """What to train: head (frozen features) or all.
+
+    head: the last layer only; the body is frozen and in evaluation mode."""
 
 
 class ComputeConfig(_Section):
-    """On what, and how exactly. Nothing here should change what a run means."""
+    """Hardware and precision. Nothing here should change what a run means."""
 
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
-    """On what to compute."""
+    """Kind of device."""
     devices: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
-    """How many; auto: all."""
+    """Number of devices, or auto for all."""
     nodes: int = Field(1, ge=1, le=1024)
-    """How many machines."""
+    """Number of machines."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """auto takes bfloat16 where the processor has it; numbers then differ from machine to machine."""
+    """auto, float32, bfloat16 or float16.
+
+    auto: bfloat16 where the processor has it; results then differ between machines."""
     compile: bool = False
     """Use torch.compile."""
     sync_batchnorm: bool = False
-    """Share batch statistics among GPUs."""
+    """Synchronise batch statistics between GPUs."""
     workers: int = Field(0, ge=0, le=256)
-    """Processes that read streamed images; 0: threads of this one."""
+    """Processes that read streamed images; 0: threads of this process."""
     tensorboard: bool = False
-    """Write the history for TensorBoard too."""
+    """Log to TensorBoard."""
 
 
 class Config(_Section):
@@ -176,30 +196,40 @@ class Config(_Section):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     objective: ObjectiveSpec = ObjectiveSpec("balanced-softmax")
-    """What is trained for: a loss and parts joined by +, such as cce, focal:gamma=2 or balanced-softmax+cce; erm is
-    another name of ce."""
+    """A loss and parts joined by +, such as cce+mixup.
+
+    `evenhand objectives` lists the parts: cce, focal:gamma=2, balanced-softmax+cce; erm is another name of ce."""
     epochs: int = Field(30, ge=1, le=100_000)
-    """How often every training image is seen."""
+    """Number of epochs."""
     batch_size: int = Field(64, ge=1, le=100_000)
-    """Images in a step."""
+    """Images per training step."""
     select: Literal["best", "late", "last"] = "best"
-    """best on validation, late (the latest within a standard error of that), or last, which trains on everything."""
+    """Epoch to keep: best, late or last.
+
+    best: by validation balanced accuracy; late: the latest within one standard error of the best; last: without a
+    validation set, trained on all images."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     start: StartConfig = StartConfig()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(0, ge=0, le=_LARGEST)
-    """Of subset, validation, initial weights, order and augmentation."""
+    """Random seed."""
     track_test: bool = False
-    """Note test accuracy each epoch; selection never sees it."""
+    """Log test accuracy per epoch (not for selection)."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Config":
+        """Copy with other values; unlike those of other settings, the text of an objective is checked."""
+        if update and "objective" in update:
+            update = {**update, "objective": ObjectiveSpec(update["objective"])}
+        return super().model_copy(update=update, deep=deep)
 
     @model_validator(mode="after")
     def _has_validation_images(self) -> "Config":
         if self.objective.needs_validation and self.select == "last":
             raise EvenhandError(
-                f"{self.objective} chooses its tau on validation images, which --select last does without; give tau a "
-                "number, such as post-hoc:tau=1."
+                f"{self.objective} chooses tau on validation images, but --select last uses none; give tau a number, "
+                "such as post-hoc:tau=1."
             )
         return self
 
@@ -207,18 +237,16 @@ class Config(_Section):
     def _has_weights_to_start_from(self) -> "Config":
         start = self.start
         if start.weights is None and (start.load != "all" or start.sha256 is not None):
-            raise EvenhandError("start.load and start.sha256 speak of weights to begin with; give start.weights.")
+            raise EvenhandError("start.load and start.sha256 need weights to start from; give start.weights.")
         if start.weights is None and start.train == "head" and not self.model.pretrained:
-            raise EvenhandError(
-                "start.train=head freezes a body that has learned nothing; give start.weights or model.pretrained=true."
-            )
+            raise EvenhandError("start.train=head needs a trained body; give start.weights or model.pretrained=true.")
         return self
 
 
 def make_config(
     recipe: str = "small", config: Path | str | None = None, settings: Iterable[str] = (), **flags: Any
 ) -> Config:
-    """Put a config together: the recipe, over it a YAML file, over that the flags, over those `a.b=c` settings.
+    """Make a config from a recipe, a YAML file, flags and `a.b=c` settings, each overriding the ones before.
 
     Args:
         recipe: one of `RECIPES`, such as `small` or `paper`.
@@ -256,7 +284,11 @@ def make_config(
 
 
 def validate(content: Mapping[str, Any]) -> Config:
-    """Check the whole content of a config; the first mistake is told in one sentence."""
+    """Return a config from plain values.
+
+    Raises:
+        EvenhandError: the first mistake, with the key and the value.
+    """
     try:
         return Config.model_validate(content)
     except ValidationError as error:
@@ -268,7 +300,7 @@ def validate(content: Mapping[str, Any]) -> Config:
                 f"Unknown setting {_shown('.'.join(parts))}; the nearest known one is {_nearest(parts, known)!r}."
             ) from None
         while ".".join(parts) not in known and len(parts) > 1:
-            parts.pop()  # which item of a list it was, or which of the types that are allowed
+            parts.pop()  # the position in a list, or one of several types
         reason = first["msg"][:1].lower() + first["msg"][1:]
         raise EvenhandError(f"{'.'.join(parts)} cannot be {_shown(first['input'])}: {reason.rstrip('.')}.") from None
 
@@ -281,15 +313,15 @@ def read_recipe(name: str) -> str:
 
 
 RESOLVED = "# resolved: "
-"""How the line begins that says what a config leaves open came to."""
+"""Prefix of the line with the settings that a config leaves open."""
 
 
 def save_config(
     config: Config, path: Path, command: str = "", resolved: Mapping[str, bool | float | str] | None = None
 ) -> None:
-    """Write the whole config as YAML; on top, as comments, the command that made it and what it left open came to.
+    """Write a config as YAML, below comments with the command and the settings that the config leaves open.
 
-    What was left open stays open below, so that the run keeps its name and is continued as it was asked for.
+    Open settings stay open in the YAML, so that the run keeps its name.
 
     Example:
         >>> import tempfile
@@ -303,9 +335,9 @@ def save_config(
         True
     """
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    told = ", ".join(f"{name} {str(value).lower()}" for name, value in (resolved or {}).items())
-    top = [f"# {command}"] * bool(command) + [RESOLVED + told] * bool(told)
-    # A line break would end the comment, and YAML takes no control characters even there.
+    listed = ", ".join(f"{name} {str(value).lower()}" for name, value in (resolved or {}).items())
+    top = [f"# {command}"] * bool(command) + [RESOLVED + listed] * bool(listed)
+    # A line break would end the comment, and YAML refuses control characters even in comments.
     lines = ["".join(character if character.isprintable() else " " for character in line) for line in top]
     write_text(path, "".join(f"{line}\n" for line in lines) + text)
 
@@ -333,19 +365,19 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _nested(keys: list[str], value: Any) -> dict[str, Any]:
-    for key in reversed(keys[:MOST_DEPTH]):  # the first few tell already that there is no such setting
+    for key in reversed(keys[:MOST_DEPTH]):  # no setting is deeper, so the rest is unknown anyway
         value = {key: value}
     return dict(value)
 
 
 def _nearest(parts: list[str], known: Iterable[str]) -> str:
-    """Return the known key most like this one, as a whole and by its last part: `lr` is meant as `optimizer.lr`."""
+    """Return the most similar known key, as a whole and by its last part: `lr` is close to `optimizer.lr`."""
 
-    def likeness(key: str) -> float:
+    def similarity(key: str) -> float:
         pairs = ((".".join(parts)[:100], key), (parts[-1][:100], key.rpartition(".")[2]))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    return max(known, key=likeness)
+    return max(known, key=similarity)
 
 
 def _known_keys(section: type[BaseModel], prefix: str = "") -> list[str]:

@@ -1,13 +1,14 @@
-"""Every setting of a config in words: its name, its default, what it may be, and what it does."""
+"""The settings of a config: their names, defaults, allowed values and help."""
 
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from evenhand.core.allowed import UNIONS, describe_allowed
 from evenhand.runs.config import Config
 
 
@@ -18,7 +19,7 @@ class Setting:
     key: str
     """As `--set` takes it, such as `optimizer.lr`."""
     default: Any
-    """Before any recipe."""
+    """Without a recipe."""
     allowed: str
     help: str
 
@@ -29,9 +30,32 @@ def list_settings() -> list[Setting]:
     Example:
         >>> from evenhand.runs.settings import list_settings
         >>> {each.key: (each.default, each.allowed) for each in list_settings()}["data.fraction"]
-        (1.0, 'number above 0, at most 1')
+        (1.0, 'a number above 0 and up to 1')
     """
     return list(_settings(Config))
+
+
+def find_field(key: str) -> FieldInfo:
+    """Return the field of a setting, such as `optimizer.lr`.
+
+    Example:
+        >>> from evenhand.runs.settings import find_field
+        >>> find_field("data.skip_bad").description
+        'Leave out unreadable images.'
+    """
+    section: Any = Config
+    *sections, name = key.split(".")
+    for each in sections:
+        section = section.model_fields[each].annotation
+    field: FieldInfo = section.model_fields[name]
+    return field
+
+
+def option_type(field: FieldInfo) -> type[bool | int | float | str]:
+    """Return the type that an option of this field takes: `bool`, `int`, `float`, or `str` for everything else."""
+    kinds = get_args(field.annotation) if get_origin(field.annotation) in UNIONS else (field.annotation,)
+    kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
+    return kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float) else str
 
 
 def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
@@ -41,27 +65,9 @@ def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
             yield from _settings(kind, f"{prefix}{name}.")
         else:
             text = " ".join((field.description or "").split())
-            yield Setting(f"{prefix}{name}", field.get_default(call_default_factory=True), _allowed(field), text)
-
-
-def _allowed(field: FieldInfo) -> str:
-    return " ".join(filter(None, [_words(field.annotation), _range(field.metadata)]))
-
-
-def _words(kind: Any) -> str:
-    origin = get_origin(kind)
-    if origin is Literal:
-        return " or ".join(map(str, get_args(kind)))
-    if origin is Annotated:
-        return _words(get_args(kind)[0])
-    if origin in (Union, types.UnionType):
-        return " or ".join("null" if each is types.NoneType else _words(each) for each in get_args(kind))
-    if origin is tuple:
-        return f"list of {_words(get_args(kind)[0])}s"
-    return {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(kind, str(kind))
-
-
-def _range(metadata: list[Any]) -> str:
-    words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
-    limits = [(word, getattr(each, name)) for each in metadata for name, word in words.items() if hasattr(each, name)]
-    return ", ".join(f"{word} {value:g}" for word, value in limits if abs(value) < 2**62)
+            yield Setting(
+                f"{prefix}{name}",
+                field.get_default(call_default_factory=True),
+                describe_allowed(kind, field.metadata),
+                text,
+            )

@@ -1,4 +1,4 @@
-"""Several trained networks as one: their probabilities are averaged."""
+"""Ensembles: the mean probabilities of several trained networks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,26 +9,26 @@ from torch import Tensor, nn
 from evenhand.core.errors import EvenhandError
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
-from evenhand.training.checkpoint import Card
+from evenhand.training.card import Card
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One of them."""
+    """A trained network of an ensemble."""
 
     network: Classifier
     card: Card
     adjustment: Tensor | None = None
-    """What is added to its logits, (K,)."""
+    """Added to its logits, (K,)."""
 
 
 class Ensemble(nn.Module):
-    """The mean of the probabilities of networks that tell the same classes apart, as logits.
+    """The mean probabilities of networks with the same classes, as logits.
 
     Networks that were trained on the features of one frozen body share it, so that many cost little more than one.
 
     Args:
-        members: the first one says how images are normalised; each of the others gets them as it knows them.
+        members: images are normalised as for the first one, and converted for the others.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -43,7 +43,7 @@ class Ensemble(nn.Module):
         heads = (member.network.get_submodule(last_layer(member.network)) for member in members)
         self.members = nn.ModuleList(heads if self.shared else (member.network for member in members))
         mean, std = (torch.tensor([getattr(m.card.preprocessing, name) for m in members]) for name in ("mean", "std"))
-        # Images come as (pixel - mean of the first) / std of the first.
+        # The input is (pixel - mean[0]) / std[0].
         self.register_buffer("scale", (std[0] / std)[:, None, :, None, None])
         self.register_buffer("shift", ((mean[0] - mean) / std)[:, None, :, None, None])
         zeros = torch.zeros(len(first.card.class_names))
@@ -51,7 +51,7 @@ class Ensemble(nn.Module):
         self.register_buffer("adjustments", torch.stack(added))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logarithm of the mean probabilities, (N, K), of images (N, C, S, S)."""
+        """Return the log of the mean probabilities, (N, K), of images (N, C, S, S)."""
         if self.shared:
             features = self.body.features(images)
             logits = [head(features) for head in self.members]
@@ -63,7 +63,7 @@ class Ensemble(nn.Module):
 
 
 def _require_alike(first: Card, other: Card) -> None:
-    """Refuse networks that see images cut otherwise, or tell other classes apart."""
+    """Refuse networks that differ in their classes or their preprocessing, but for the normalisation."""
     for name in ("class_names", "channels", "image_size", "stretch", "interpolation"):
         if getattr(first, name) != getattr(other, name):
             raise EvenhandError(f"These runs differ in {name.replace('_', ' ')}, so they cannot be averaged.")

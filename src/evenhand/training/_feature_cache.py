@@ -1,8 +1,8 @@
-"""Features on disk, by what they were computed from: the weights, what was done to the image, and its own bytes.
+"""Features on disk, by the weights, the preprocessing and the content of each image.
 
-A store is a folder for one network and one preprocessing. What is computed is added in parts, each a `.npz` with the
-name of the store, the digests of the images (n, 16) and their features (n, F) in float16. A part gets its name when it
-is whole, so an interrupted extraction loses no more than the part it was at, and many processes may add to one store.
+A store is a folder for one network and one preprocessing. Features are added in `.npz` files, each with the key of the
+store, the digests of the images (n, 16) and their features (n, F) in float16. A file gets its name when it is complete,
+so an interrupted extraction loses only the file in progress, and several processes can add to one store.
 """
 
 import logging
@@ -21,7 +21,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
 
 FORMAT = 1
-"""Goes up whenever the same image would give other features, so that old ones are not found."""
+"""Increased whenever the same image would give other features, so that old ones are not found."""
 
 _logger = logging.getLogger("evenhand")
 
@@ -47,19 +47,19 @@ class FeatureStore:
 
     folder: Path
     key: str
-    """All that the features depend on beside the image."""
+    """A hash of all that the features depend on besides the image."""
     num_features: int
     """F."""
 
     def fill(self, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
-        """Write what is known into rows of an array (N, F).
+        """Copy stored features into rows of an array (N, F).
 
         Args:
-            rows: of each image wanted, by its digest, where it is to be written.
+            rows: the rows of each image, by its digest.
             into: the array.
 
         Returns:
-            The images that are known.
+            The digests that were found.
         """
         found: set[bytes] = set()
         for path in sorted(self.folder.glob("*.npz")):
@@ -68,20 +68,20 @@ class FeatureStore:
         return found
 
     def add(self, digests: Sequence[bytes], features: NDArray[np.float16]) -> bool:
-        """Keep the features (n, F) of these images; where that fails, say so in one line and return False."""
+        """Store the features (n, F) of these images. On failure, log a warning and return False."""
         path = self.folder / f"{uuid.uuid4().hex}.npz"
         names = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
         try:
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, key=np.array(self.key), digests=names, features=features)
         except (EvenhandError, OSError, ValueError) as error:  # a zip file cut short raises the last
-            _logger.warning("Features are not kept for the next run. %s", error)
+            _logger.warning("Features are not stored for the next run. %s", error)
             return False
         return True
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Let one process compute at a time: the others say that they wait, and then find what it has computed."""
+        """Let one process compute at a time; the others wait, and then find its features."""
         lock = self._acquire()
         try:
             yield
@@ -90,7 +90,7 @@ class FeatureStore:
                 lock.release()
 
     def _acquire(self) -> BaseFileLock | None:
-        """Return the lock, held; None: nothing can be written here, so nothing is shared."""
+        """Return the acquired lock; None: the folder is not writable, so nothing is shared."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / "lock")
@@ -107,7 +107,7 @@ class FeatureStore:
         try:
             part = read_arrays(path, ["key", "digests"])
             if str(part["key"]) != self.key:
-                raise ValueError("they are of other weights or another preprocessing")
+                raise ValueError("they belong to other weights or another preprocessing")
             digests = [row.tobytes() for row in part["digests"]]
             if rows.keys().isdisjoint(digests):
                 return set()
@@ -115,10 +115,10 @@ class FeatureStore:
             if features.shape != (len(digests), self.num_features) or features.dtype != np.float16:
                 raise ValueError(f"they are {features.shape} of {features.dtype}")
         except (EvenhandError, ValueError) as error:
-            if not path.exists():  # another process has cleared it
+            if not path.exists():  # cleared by another process
                 return set()
             _logger.warning("The cached features in %s cannot be used (%s) and are computed again.", path, error)
-            if not isinstance(error, OSError):  # it will never be of use, and is told once
+            if not isinstance(error, OSError):  # damaged for good: warn only once
                 with suppress(OSError):
                     path.unlink()
             return set()

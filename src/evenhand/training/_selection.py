@@ -1,4 +1,4 @@
-"""Which epoch's weights a run keeps, told from its history alone."""
+"""Model selection: which epoch's weights a run keeps, from its history."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,24 +10,24 @@ from evenhand.runs.schemas import EpochRow
 
 Rule = Literal["best", "late", "last"]
 ERROR = "val_balanced_accuracy_error"
-"""The column of the history that `late` goes by."""
+"""The column of the history that `late` uses."""
 
 
 def kept_row(history: Sequence[EpochRow], rule: Rule) -> EpochRow:
     """Return the epoch whose weights are kept.
 
-    A handful of validation images is noisy, and the best of many epochs by them is then an early one by chance, before
-    the learning rate has come down. `late` takes the latest epoch that is within one standard error of the best one.
+    With few validation images, the best epoch is often an early one by chance, before the learning rate has decayed.
+    `late` selects the latest epoch within one standard error of the best.
 
     Args:
-        history: of one epoch or more.
+        history: one row per epoch, not empty.
         rule: `best` or `late` on validation, or `last`.
 
     Example:
         >>> from evenhand.training._selection import kept_row
         >>> history = [
-        ...     {"epoch": epoch, "val_balanced_accuracy": share, "val_balanced_accuracy_error": 0.02}
-        ...     for epoch, share in enumerate((0.70, 0.91, 0.90, 0.85), start=1)
+        ...     {"epoch": epoch, "val_balanced_accuracy": value, "val_balanced_accuracy_error": 0.02}
+        ...     for epoch, value in enumerate((0.70, 0.91, 0.90, 0.85), start=1)
         ... ]
         >>> [kept_row(history, rule)["epoch"] for rule in ("best", "late", "last")]
         [2, 3, 4]
@@ -42,14 +42,14 @@ def kept_row(history: Sequence[EpochRow], rule: Rule) -> EpochRow:
 
 
 def selection(history: Sequence[EpochRow], rule: Rule) -> dict[str, Any]:
-    """Say which epoch was taken, for a summary, and which one plain accuracy would have picked."""
+    """Return the selected epoch for a summary, and the one that plain accuracy would select."""
     kept = kept_row(history, rule)
-    told: dict[str, Any] = {"rule": rule, "epoch": int(kept["epoch"])}
+    selected: dict[str, Any] = {"rule": rule, "epoch": int(kept["epoch"])}
     if rule == "last":
-        return told
+        return selected
     by_accuracy = max(history, key=lambda row: row["val_accuracy"])
     return {
-        **told,
+        **selected,
         "val_balanced_accuracy": kept["val_balanced_accuracy"],
         "epoch_by_accuracy": int(by_accuracy["epoch"]),
     }
@@ -60,8 +60,8 @@ def balanced_accuracy_error(confusion: Confusion) -> float:
 
     .. math:: \frac1K \sqrt{\sum_k \frac{r_k (1 - r_k)}{n_k}}
 
-    with :math:`r_k` a recall in which one image is right and one wrong beyond those seen, so that a class of a few
-    images that all fell alike is not taken for certain.
+    with :math:`r_k` the recall after adding one correct and one wrong image, so that a class of few images that are all
+    correct or all wrong does not get an error of 0.
     """
     counts = confusion.sum(axis=1)
     tested = counts > 0

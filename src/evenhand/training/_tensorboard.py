@@ -1,4 +1,4 @@
-"""The history of a run for TensorBoard, behind the extra of that name."""
+"""Logging to TensorBoard, an optional extra."""
 
 import importlib.util
 import math
@@ -9,16 +9,16 @@ from evenhand.core.extras import how_to_install
 
 
 def require_tensorboard() -> None:
-    """Say what to install if TensorBoard is not there."""
+    """Refuse if TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise EvenhandError(f"--tensorboard needs an extra: {how_to_install('tensorboard')}.")
 
 
 class Board:
-    """Writes each epoch of a run for TensorBoard.
+    """Logs each epoch of a run to TensorBoard.
 
     Args:
-        folder: where to.
+        folder: the log folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +27,7 @@ class Board:
         self._writer = SummaryWriter(str(folder))
 
     def write(self, row: dict[str, float]) -> None:
-        """Write an epoch; it can be seen at once."""
+        """Log an epoch and flush."""
         for name, value in row.items():
             if name != "epoch" and not math.isnan(value):
                 self._writer.add_scalar(name, value, int(row["epoch"]))

@@ -1,4 +1,4 @@
-"""What Python users call: train in one line."""
+"""Training from Python, in one line."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,7 +30,7 @@ def train(
     settings: Iterable[str] = (),
     callback: Callback | None = None,
 ) -> Run:
-    """Train a classifier and judge it; what is not given comes from the recipe, as on the command line.
+    """Train a classifier and evaluate it; settings that are not given come from the recipe.
 
     Args:
         source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
@@ -39,16 +39,16 @@ def train(
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.
         model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
         pretrained: start from ImageNet weights.
-        trained: `head` (the last layer, on features of a frozen network) or `all`.
-        epochs: how often every training image is seen.
-        seed: of subset, validation, initial weights, order and augmentation.
-        image_size: height and width to bring images to.
-        data_root: where data sets lie.
-        out: the run's folder, which must not hold anything; under `runs/` if not given.
-        recipe: `small`, `photos`, `paper` or `road-marking`; what suits the images if not given.
-        config: a YAML file over the recipe, or a whole config instead of everything above.
-        settings: any others, such as `["optimizer.lr=0.05"]`.
-        callback: who looks on.
+        trained: what to train: `head` (the last layer, on features of a frozen network) or `all`.
+        epochs: number of epochs.
+        seed: random seed.
+        image_size: resize the shorter side to this many pixels.
+        data_root: folder of the data sets.
+        out: folder of the run, which must be empty; under `runs/` if not given.
+        recipe: a name of `evenhand.runs.config.RECIPES`, such as `paper`; chosen by the images if not given.
+        config: a YAML file over the recipe, or a whole config, which replaces all arguments above but `out`.
+        settings: any other settings, such as `["optimizer.lr=0.05"]`.
+        callback: progress callback.
 
     Returns:
         The finished run.
@@ -72,13 +72,13 @@ def train(
         "epochs": epochs,
         "seed": seed,
     }
-    wanted = config if isinstance(config, Config) else make_run_config(recipe, config, settings, **flags)[0]
-    with holding(default_folder(wanted) if out is None else out, number=out is None) as folder:
-        return begin_run(wanted, folder, callback=callback)
+    run_config = config if isinstance(config, Config) else make_run_config(recipe, config, settings, **flags)[0]
+    with holding(default_folder(run_config) if out is None else out, number=out is None) as folder:
+        return begin_run(run_config, folder, callback=callback)
 
 
 def default_folder(config: Config) -> Path:
-    """Name a run under `runs/` by what it is."""
+    """Return the default folder of a run, under `runs/`."""
     source = Path(config.data.source).name if "/" in config.data.source else config.data.source
     parts = [source, config.data.imbalance, config.objective, config.model.name, f"seed{config.seed}"]
     return Path("runs") / slug(*(part for part in parts if part != "none"))

@@ -1,4 +1,4 @@
-"""Runs that differ only in what happens after training share their training: the second is made from the first."""
+"""Derived runs: runs that differ only after training share it, and the second is made from the first."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +10,11 @@ from evenhand.runs.checksums import replacing_checked
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
-from evenhand.training._adjusting import Adjusted, at_the_end, beside, describe_fitted, selected_with
+from evenhand.training.results import describe_fitted, select_adjusted, tau_notes, with_unadjusted
 
 
 def shares_training(config: Config) -> Config | None:
-    """Return the config of the run whose training this one can share; None: it needs one of its own.
+    """Return the config of the run whose training this one can share; None: it needs its own.
 
     Example:
         >>> from evenhand.runs.config import make_config
@@ -29,38 +29,38 @@ def shares_training(config: Config) -> Config | None:
 
 
 def derive_run(first: Path | str, config: Config, folder: Path | str, *, command: str = "") -> Run:
-    """Make a run from a finished one that was trained alike, by what its objective does after training.
+    """Make a run from a finished one of the same training, by applying the post-hoc part of its objective.
 
     Args:
         first: the folder of the finished run.
-        config: of the new run; only its objective may differ, and only in what happens after training.
+        config: of the new run; it may differ only in the post-hoc part of the objective.
         folder: of the new run.
-        command: what was typed, kept on top of the config.
+        command: the command that was typed, written on top of the config.
 
     Raises:
-        EvenhandError: the first run is not finished, or was trained otherwise.
+        EvenhandError: the first run is not finished, or its training differs.
     """
     source, run = Run(Path(first)), Run(Path(folder))
     same = {"objective": config.objective.training, "compute": source.config.compute}
     data = source.config.data.model_copy(update={"root": config.data.root})
     if source.config.model_copy(update={"data": data, "start": config.start}) != config.model_copy(update=same):
-        raise EvenhandError(f"{source.path} was trained otherwise than {config.objective} asks for; train it anew.")
+        raise EvenhandError(f"The training of {source.path} differs from that of {config.objective}; train it anew.")
     before, raw = source.summary.model_dump(mode="json", exclude_unset=True), source.predictions
     counts = raw.train_counts if raw.fitted_counts is None else raw.fitted_counts
     objective = build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs)
-    fitted = objective.fit_after(source.validation_predictions)
+    fitted = objective.fit_posthoc(source.validation_predictions)
     if fitted is None:
-        raise EvenhandError(f"{config.objective} does nothing after training that {source.path} does not.")
+        raise EvenhandError(f"{config.objective} has no post-hoc part, so it is the same as {source.path}.")
     predictions = replace(raw, adjustment=fitted.values)
-    said = beside(Adjusted(predictions, describe_fitted(fitted)))
+    adjusted = with_unadjusted(predictions, describe_fitted(fitted))
     _copy(source, run, config, command)
     run.write_predictions(predictions)
-    run.write_adjustment(said["adjustment"])
+    run.write_adjustment(adjusted["adjustment"])
     parts = objective.describe(find_shot_groups(raw.train_counts))
-    selected = selected_with(before["selected"], source.validation_predictions, fitted.values)
-    notes = [*before["notes"], *at_the_end(said)]
-    told = {"objective": config.objective, "selected": selected, "parts": parts, "notes": notes, **said}
-    run.write_summary({**before, **told, **summarise(predictions)})
+    selected = select_adjusted(before["selected"], source.validation_predictions, fitted.values)
+    notes = [*before["notes"], *tau_notes(adjusted["adjustment"])]
+    changed = {"objective": config.objective, "selected": selected, "parts": parts, "notes": notes, **adjusted}
+    run.write_summary({**before, **changed, **summarise(predictions)})
     return run
 
 

@@ -1,4 +1,4 @@
-"""What is here to work with: versions, devices, what computes the loss, folders, and what is missing."""
+"""The installation: versions, devices, loss backends, folders, and missing packages."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ PACKAGES = ("evenhand", "torch", "torchvision", "triton", "lightning-fabric", "n
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to compute the loss: what it is used for here, and what keeps it from being used."""
+    """A loss backend: the devices it is used for, or why it is not used."""
 
     name: str
     used_for: tuple[str, ...]
@@ -42,7 +42,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that is not installed, what it would be for, and how to get it."""
+    """Something that is not installed: what it is for, and how to install it."""
 
     name: str
     use: str
@@ -51,7 +51,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Examination:
-    """All that was found."""
+    """The installation and what is missing."""
 
     versions: dict[str, str]
     devices: dict[str, str]
@@ -62,7 +62,7 @@ class Examination:
 
 
 def examine() -> Examination:
-    """Look at this machine and this installation.
+    """Examine this machine and installation.
 
     Example:
         >>> from evenhand.training.doctor import examine
@@ -122,16 +122,16 @@ def _backend(name: str) -> Backend:
     used = [device for device, backend in (("cpu", chosen.cpu), ("gpu", chosen.gpu)) if backend == name]
     if not torch.cuda.is_available():
         used = [device for device in used if device != "gpu"]
-    detail = {"eager": "operations of torch; what no kernel takes is always computed by them"}.get(name, "")
+    detail = {"eager": "torch operations; also the fallback for inputs that no kernel takes"}.get(name, "")
     if name == "native" and native.level:
         threads = "torch's threads" if native.threads else "one thread"
         detail = f"C, {native.LEVELS[native.level]}, {threads}"
     reason = why_not(name)
     if name == "triton" and not reason:
-        detail = "a GPU kernel that no GPU has timed yet"
-        reason = "" if torch.cuda.is_available() else "there is no GPU here"
+        detail = "GPU kernel, not benchmarked on a GPU yet"
+        reason = "" if torch.cuda.is_available() else "no GPU found"
     if not used and not reason and name != "eager":
-        reason = f"the backend {chosen.name!r} was chosen, by {VARIABLE} or set_backend"
+        reason = f"backend {chosen.name!r} was set by {VARIABLE} or set_backend"
     return Backend(name, tuple(used), detail, reason)
 
 
@@ -154,7 +154,7 @@ def _missing() -> list[Missing]:
 
 
 def _extras() -> dict[str, list[str]]:
-    """Return the packages that each extra of evenhand asks for, but for the tools of developers."""
+    """Return the packages of each extra of evenhand, without the developer tools."""
     try:
         requirements = metadata("evenhand").get_all("Requires-Dist") or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A trained model as an ONNX file, compared with torch before it gets its name."""
+"""Export to ONNX; the file is checked against torch before it gets its name."""
 
 import contextlib
 import io
@@ -29,70 +29,73 @@ from evenhand.runs.schemas import Adjustment
 from evenhand.training.predict import TrainedModel, load
 
 MOST_DIFFERENT = 1e-3
-"""Logits of torch and of ONNX may differ by this much."""
-A_CLASS, NOISE = 8, 64
-"""So many real images of each class are compared, or so many of noise."""
+"""Largest allowed difference between the logits of torch and of ONNX."""
+IMAGES_PER_CLASS, NOISE_IMAGES = 8, 64
+"""Images that are compared: test images per class, or noise."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """How an exported model compares with torch."""
+    """The comparison of an exported model with torch."""
 
     images: int
     real: bool
-    """They are test images of the run, not noise."""
+    """Whether they are test images of the run; otherwise noise."""
     differences: dict[str, float]
-    """The largest difference of logits by class: the true one of real images, the predicted one of noise."""
+    """Largest difference of logits per class: the true class of test images, the predicted class of noise."""
 
     @property
     def largest(self) -> float:
-        """Over all images."""
+        """Largest difference over all images."""
         return max(self.differences.values())
 
 
 def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) -> Check:
-    """Write a trained model as ONNX and compare what it answers with torch.
+    """Write a trained model as ONNX and compare its logits with torch.
 
-    The graph takes `images`, float32 (N, C, S, S) with any N, normalised: pixels / 255, less the mean, over the
-    deviation of each channel. It returns `logits`, float32 (N, K). What is needed to make such images and to read the
-    answer stands in the file's metadata as JSON: `class_names`, `channels`, `image_size` and the `resize_rule`
-    (`shorter`: the shorter side is brought to this length and the other in proportion, rounded down; `stretch`: both
-    are, which `stretch` says too), `max_aspect` (where the shorter side counts, a picture longer than so many times it
-    is first cut to its middle), the `interpolation` (antialiased), `crop_size` (S) and `crop` (`center`, odd rests
-    rounded down), `mean` and `std`; and `adjustment`, what was done to the logits after training, which the graph does
-    itself (`null`: nothing; of an ensemble a list, one for each run). A frozen body and the last layer that was trained
-    on it are one graph.
+    The graph takes `images`, float32 (N, C, S, S) with any N, normalised: (pixels / 255 - mean) / std per channel. It
+    returns `logits`, float32 (N, K). Preprocessing and classes are stored in the file's metadata as JSON:
+
+    - `class_names`, `channels`, `image_size`;
+    - `resize_rule`: `shorter` (the shorter side is resized to `image_size`, the other in proportion, rounded down) or
+      `stretch` (both sides are; also stored as `stretch`);
+    - `max_aspect`: for `shorter`, a longer image is first cropped to its centre at this aspect ratio;
+    - `interpolation` (antialiased), `crop_size` (S), `crop` (`center`, rounded down), `mean` and `std`;
+    - `adjustment`: the adjustment of the logits after training, which the graph applies itself (`null`: none; for an
+      ensemble a list with one entry per run).
+
+    A frozen body and the last layer that was trained on it are one graph.
 
     Args:
-        run: a run, a file of weights, or a comparison, of which the recommended objective's model is taken.
-        path: the file to write. It only gets its name once the comparison is good.
-        ensemble: of a comparison: all runs of the recommended objective, averaged, in one graph.
+        run: a run, a file of weights, or a comparison, whose recommended model is used.
+        path: the file to write; it gets its name after the check.
+        ensemble: for a comparison: average all runs of the recommended objective in one graph.
 
     Returns:
-        The comparison: on test images of the run of every class if they are at hand, else on noise.
+        The comparison: on test images of every class if the run's data are found, else on noise.
 
     Raises:
-        EvenhandError: the packages of the extra `onnx` are missing, the network cannot be exported, or the answers
-            differ by more than `MOST_DIFFERENT`.
+        EvenhandError: packages of the extra `onnx` are missing, the network cannot be exported, or logits differ by
+            more than `MOST_DIFFERENT`.
     """
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
     model = load(run, device="cpu", ensemble=ensemble)
     runs = [each.path for each in read_recommended(run).runs] if is_comparison(run) else [Path(run)]
-    run, done = runs[0], [_adjustment_of(each) for each in runs]
+    run, adjustments = runs[0], [_adjustment_of(each) for each in runs]
     pixels, classes, real = _images(run, model)
     images = model.card.preprocessing.normalise(pixels)
     with replacing(path) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
-        onnx.helper.set_model_props(graph, _metadata(model, done if ensemble else done[0]))
+        onnx.helper.set_model_props(graph, _metadata(model, adjustments if ensemble else adjustments[0]))
         onnx.checker.check_model(graph)
         onnx.save(graph, temporary)
         check = _compare(model, runtime, temporary, images, classes, real)
         if not check.largest <= MOST_DIFFERENT:
             worst = max(check.differences, key=lambda name: check.differences[name])
             raise EvenhandError(
-                f"The exported model answers otherwise than torch: logits differ by up to {check.largest:.2g} (class "
-                f"{worst!r}), more than {MOST_DIFFERENT:g}; {path} was not written."
+                f"The exported model differs from torch: logits by up to {check.largest:.2g} (class {worst!r}), more "
+                f"than {MOST_DIFFERENT:g}; {path} was not written."
             )
     return check
 
@@ -109,7 +112,7 @@ def _export(model: TrainedModel, path: Path) -> None:
     example = torch.zeros(2, card.channels, card.preprocessing.crop_size, card.preprocessing.crop_size)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
-        # The exporter reports its steps on stdout, where a user's pipe may be.
+        # The exporter prints to stdout, which may be a pipe.
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             torch.onnx.export(
@@ -123,7 +126,7 @@ def _export(model: TrainedModel, path: Path) -> None:
                 external_data=False,
                 verbose=False,
             )
-    except Exception as error:  # the exporter raises whatever its stages raise
+    except Exception as error:  # the exporter's stages raise nearly anything
         raise EvenhandError(f"torch cannot export {card.model} to ONNX: {reason(error)}.") from error
 
 
@@ -144,9 +147,9 @@ def _adjusted(model: TrainedModel) -> nn.Module:
 
 
 def _adjustment_of(run: Path) -> dict[str, Any] | None:
-    """Say what is done to the logits of a run, as its folder does; a file of weights is taken as it is."""
-    done = Run(run).adjustment if run.is_dir() else None
-    return None if done is None else done.model_dump(mode="json", include=set(Adjustment.model_fields))
+    """Return the adjustment of a run's logits; a file of weights has none."""
+    adjustment = Run(run).adjustment if run.is_dir() else None
+    return None if adjustment is None else adjustment.model_dump(mode="json", include=set(Adjustment.model_fields))
 
 
 def _metadata(model: TrainedModel, adjustment: object) -> dict[str, str]:
@@ -177,7 +180,7 @@ def _compare(
     options.log_severity_level = 3
     session = runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
     expected = _adjusted(model)(images).numpy()
-    parts = np.array_split(images.numpy(), [1])  # of one image and of many: the batch is dynamic
+    parts = np.array_split(images.numpy(), [1])  # batches of one image and of many
     answers = np.concatenate([session.run(["logits"], {"images": part})[0] for part in parts if len(part)])
     different = np.abs(answers - expected).max(1)
     if classes is None:
@@ -187,7 +190,7 @@ def _compare(
 
 
 def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | None, bool]:
-    """Return pixels, uint8 (N, C, S, S), and their classes: a few test images of each class if the run has its data."""
+    """Return pixels, uint8 (N, C, S, S), and their classes: test images if the run's data are found, else noise."""
     with contextlib.suppress(EvenhandError):
         folder = Run(Path(run))
         config, named = folder.config, folder.splits
@@ -196,7 +199,7 @@ def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | N
         )
         test = np.flatnonzero(np.isin(table.ids, named.test))
         labels = table.labels[test]
-        rows = np.concatenate([test[labels == k][:A_CLASS] for k in np.unique(labels)])
+        rows = np.concatenate([test[labels == k][:IMAGES_PER_CLASS] for k in np.unique(labels)])
         pixels = table.pixels
         if isinstance(pixels, FilePixels):
             pixels = FilePixels(pixels.root, pixels.paths, pixels.boxes, model.card.stretch)
@@ -204,7 +207,7 @@ def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | N
         found = [model.cut(with_channels(reader(int(row)), model.card.channels)) for row in rows]
         return _tensor(found), [table.class_names[k] for k in table.labels[rows]], True
     size, channels = model.card.preprocessing.crop_size, model.card.channels
-    noise = stream(0, "noise").integers(0, 256, (NOISE, size, size, channels), dtype=np.uint8)
+    noise = stream(0, "noise").integers(0, 256, (NOISE_IMAGES, size, size, channels), dtype=np.uint8)
     return _tensor(list(noise)), None, False
 
 

@@ -45,7 +45,7 @@ _logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
+class ExtractedFeatures:
     """What a frozen network makes of the images of a source."""
 
     values: NDArray[np.float16]
@@ -63,7 +63,7 @@ def extract_features(
     cache: Path | str | None = None,
     progress: bool = True,
     device: torch.device | str = "cpu",
-) -> Features:
+) -> ExtractedFeatures:
     """Put every image through a frozen network, unless its features are on disk already.
 
     Features are kept by the content of the weights, of the image and of what is done to it, so that nothing is
@@ -110,7 +110,7 @@ def extract_features(
                     extraction.run(todo, into, bad, advance)
     if isinstance(pixels, FilePixels):
         refuse_bad(bad, pixels, skip_bad=skip_bad)
-    return Features(values, bad)
+    return ExtractedFeatures(values, bad)
 
 
 class _Extraction:

@@ -1,4 +1,4 @@
-"""The one loop: epochs of steps, validation, selection, and a state on disk after each."""
+"""The training loop: epochs of steps, validation, selection, and a state on disk after each epoch."""
 
 import math
 import time
@@ -10,29 +10,23 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.seeds import stream
 from evenhand.data.batches import Batches
-from evenhand.data.table import FilePixels
+from evenhand.data.table import Split
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.classification import accuracy, balanced_accuracy, confusion_matrix
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
-from evenhand.models.fused_head import defer_logits
-from evenhand.models.heads import replace_head
 from evenhand.objectives.objective import Objective, build_objective
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow, precision_name
-from evenhand.training._backbones import weights_told
-from evenhand.training._pretrained import head_alone, parameter_groups
 from evenhand.training._selection import ERROR, balanced_accuracy_error, kept_row
 from evenhand.training._tensorboard import Board
+from evenhand.training.card import Card
 from evenhand.training.checkpoint import (
-    Card,
     fill_model,
     fill_optimizer,
     load_state,
@@ -40,24 +34,27 @@ from evenhand.training.checkpoint import (
     save_weights,
     what_state_fixes,
 )
-from evenhand.training.prepare import Prepared
-from evenhand.training.second_stage import body_weights, freeze_body, keep_body, load_start
+from evenhand.training.frozen_body import set_body_eval
+from evenhand.training.network import build_network, make_card
+from evenhand.training.optimizer import make_optimizers, set_learning_rate
+from evenhand.training.prepare import PreparedData
 
 CHECK_EVERY = 50
-"""Steps between two looks at the losses, which stay on the device until then."""
+"""Steps between two checks of the losses, which stay on the device until then."""
+EVALUATION_BATCH = 512
 
 
 class Callback:
-    """Who looks on: told of steps and epochs. This one says nothing; one that raises ends the run between two steps."""
+    """Progress callback. This one does nothing; one that raises ends the run between two steps."""
 
     def prepared(self, resolved: dict[str, Any]) -> None:
-        """The data are there; resolved is what they and the machine decided where the config leaves it open."""
+        """The data are ready; resolved has the settings that the config leaves open."""
 
-    def begin(self, told: list[dict[str, Any]]) -> None:
-        """Training begins; told is what each part of the objective does, by shot group."""
+    def begin(self, parts: list[dict[str, Any]]) -> None:
+        """Training begins; parts describes the effect of each part of the objective, by shot group."""
 
     def step(self, epoch: int, done: int, total: int) -> None:
-        """So many steps of this epoch are done."""
+        """A step of this epoch is done."""
 
     def epoch(self, row: EpochRow) -> None:
         """An epoch is done and on disk."""
@@ -65,79 +62,42 @@ class Callback:
 
 @dataclass
 class Trainer:
-    """A run in memory: network, optimizers, and how far it is."""
+    """A run in memory: network, optimizers and history."""
 
     config: Config
     run: Run
-    prepared: Prepared
+    prepared: PreparedData
     fabric: Fabric
     objective: Objective = field(init=False)
     model: nn.Module = field(init=False)
     optimizers: list[Optimizer] = field(init=False)
     card: Card = field(init=False)
     history: list[EpochRow] = field(default_factory=list)
-    best: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         config, prepared = self.config, self.prepared
-        num_classes = prepared.table.num_classes
-        counts = np.bincount(prepared.table.labels[prepared.splits.train], minlength=num_classes)
+        labels = prepared.table.labels[prepared.splits.train]
+        counts = np.bincount(labels, minlength=prepared.table.num_classes)
         self.objective = build_objective(
             config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
         )
         if self.fabric.world_size > 1 and not self.objective.many_devices:
             raise EvenhandError(f"{config.objective} cannot be trained on several devices; use --devices 1.")
-        with torch.random.fork_rng():
-            torch.manual_seed(_seed(config.seed, "initialisation"))
-            network = self._build()
-        load_start(network, config, prepared.table.class_names)
-        if config.start.train == "head":
-            freeze_body(network)
-        self.card = Card(
-            model=network.name,
-            stem=network.stem,
-            class_names=prepared.table.class_names,
-            channels=prepared.images.channels,
-            image_size=prepared.images.image_size,
-            preprocessing=prepared.preprocessing,
-            stretch=isinstance(prepared.table.pixels, FilePixels) and prepared.table.pixels.stretch,
-            head=self.objective.head,
-            interpolation=prepared.interpolation,
-            backbone=None if prepared.backbone is None else weights_told(prepared.backbone.weights),
-        )
-        if self.objective.defers_logits and not config.compute.compile:
-            defer_logits(network)
-        torch.manual_seed(_seed(config.seed, "dropout"))
-        network = network.to(memory_format=torch.channels_last)
-        # A last layer alone is so little work that an optimizer in one pass over its weights is worth it.
+        network = build_network(config, prepared, self.objective)
+        self.card = make_card(network, prepared, self.objective)
+        # A fused optimizer pays for a last layer alone, which is little work otherwise.
         fused = prepared.backbone is not None and self.fabric.device.type in ("cpu", "cuda")
-        settings = {**config.optimizer.model_dump(exclude={"layer_decay"}), "fused": fused or None}
-        optimizers = [
-            SGD(parameter_groups(network, config.optimizer.layer_decay), **settings)
-            for _ in range(self.objective.num_optimizers)
-        ]
+        optimizers = make_optimizers(network, config.optimizer, self.objective.num_optimizers, fused=fused)
         module: Any = torch.compile(network) if config.compute.compile else network
         self.model, *self.optimizers = self.fabric.setup(module, *optimizers)
 
-    def _build(self) -> Classifier:
-        config, prepared = self.config, self.prepared
-        num_classes = prepared.table.num_classes
-        if prepared.backbone is not None:
-            self.objective.require_features()
-            network = head_alone(prepared.backbone, num_classes)
-        else:
-            network = build_model(
-                config.model.name,
-                num_classes=num_classes,
-                channels=prepared.images.channels,
-                image_size=prepared.preprocessing.crop_size,
-                stem=config.model.stem,
-                pretrained=body_weights(config),
-            )
-        return replace_head(network, self.objective.head)
+    @property
+    def precision(self) -> str:
+        """The precision that the network is computed in, in the words of a config."""
+        return precision_name(self.fabric._precision.precision)
 
     def resume(self) -> int:
-        """Take up the state on disk; return how many epochs are done."""
+        """Load the state on disk; return how many epochs are done."""
         state = load_state(self.run.state, self.config)
         try:
             fill_model(self.model, state["model"])
@@ -148,17 +108,18 @@ class Trainer:
                 torch.cuda.set_rng_state(state["cuda_rng"], self.fabric.device)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise EvenhandError(f"The state in {self.run.path} does not fit its config; start the run anew.") from error
-        self.history, self.best = state["history"], state["best"]
+        self.history = state["history"]
         return int(state["epoch"])
 
     def train(self, start: int, callback: Callback) -> None:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
-        train = prepared.batches("train", config.batch_size, **self.serving())
+        train = self.batches("train", config.batch_size)
         board = Board(self.run.tensorboard) if config.compute.tensorboard and self.fabric.is_global_zero else None
-        held_out = {name: prepared.batches(name, 512, **self.serving()) for name in self._judged()}
+        evaluated: dict[Split, bool] = {"val": len(prepared.splits.val) > 0, "test": config.track_test}
+        held_out = {name: self.batches(name, EVALUATION_BATCH) for name, wanted in evaluated.items() if wanted}
         callback.prepared(self.resolved())
-        callback.begin(self.told())
+        callback.begin(self.objective.describe(find_shot_groups(prepared.splits.counts)))
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
             loss = self._epoch(epoch, train, callback)
@@ -172,8 +133,8 @@ class Trainer:
             }
             self._check_weights(epoch + 1)
             for name, batches in held_out.items():
-                row |= self._judge(name, *self.predict(batches)[:2])
-            self._keep(row)
+                row |= self._evaluate(name, *self.predict(batches)[:2])
+            self._save(row)
             if board:
                 board.write(row)
             callback.epoch(row)
@@ -182,55 +143,53 @@ class Trainer:
         self.fabric.barrier()
 
     def resolved(self) -> dict[str, Any]:
-        """Return what was decided where the config leaves it open."""
-        return {**self.prepared.resolved(), "precision": precision_name(self.fabric._precision.precision)}
+        """Return the settings that the config leaves open, as the data and the machine decided them."""
+        return {**self.prepared.resolved(), "precision": self.precision}
 
-    def told(self) -> list[dict[str, Any]]:
-        """Say what each part of the objective does to the classes of each shot group."""
-        return self.objective.describe(find_shot_groups(self.prepared.splits.counts))
-
-    def serving(self) -> dict[str, Any]:
-        """Return how batches are served to this process."""
-        fabric, workers = self.fabric, self.config.compute.workers
-        return {"device": fabric.device, "workers": workers, "rank": fabric.global_rank, "world": fabric.world_size}
-
-    def _judged(self) -> list[Any]:
-        return (["val"] if len(self.prepared.splits.val) else []) + (["test"] if self.config.track_test else [])
+    def batches(self, split: Split, batch_size: int) -> Batches:
+        """Return the batches of a split for this process."""
+        fabric = self.fabric
+        return self.prepared.batches(
+            split,
+            batch_size,
+            device=fabric.device,
+            workers=self.config.compute.workers,
+            rank=fabric.global_rank,
+            world=fabric.world_size,
+        )
 
     def _epoch(self, epoch: int, batches: Batches, callback: Callback) -> float:
+        """Train one epoch; return the mean loss."""
         config, total = self.config, len(batches)
         self.model.train()
         if config.start.train == "head":
-            keep_body(bare(self.model))
+            set_body_eval(bare(self.model))
         losses: list[Tensor] = []
         mean = 0.0
         order = self.objective.order(self.prepared.table.labels[self.prepared.splits.train], config.seed, epoch)
         served = zip(batches.train(config.seed, epoch, order), batches.batch_sizes(), strict=True)
         for number, ((images, labels, _), size) in enumerate(served):
             step = epoch * total + number + 1
-            lr = config.schedule.lr(config.optimizer.lr, step, total, config.epochs)
-            for optimizer in self.optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = lr * group["rate"]
+            set_learning_rate(self.optimizers, config.schedule.lr(config.optimizer.lr, step, total, config.epochs))
             rank = self.fabric.global_rank
             images, target = self.objective.transform(images, labels, config.seed, epoch, number, rank)
             images = _channels_last(images)
-            # Gradients are averaged over processes, so a process counts by its share of the batch.
-            share = len(labels) * self.fabric.world_size / size
+            # Gradients are averaged over processes, so each process is weighted by its fraction of the batch.
+            weight = len(labels) * self.fabric.world_size / size
 
-            def backward(loss: Tensor, *, retain_graph: bool = False, share: float = share) -> None:
-                self.fabric.backward(loss if share == 1 else loss * share, retain_graph=retain_graph)
+            def backward(loss: Tensor, *, retain_graph: bool = False, weight: float = weight) -> None:
+                self.fabric.backward(loss if weight == 1 else loss * weight, retain_graph=retain_graph)
 
             loss = self.objective.step(self.model, images, target, self.optimizers, backward, epoch=epoch)
-            losses.append(loss * share)
+            losses.append(loss * weight)
             if len(losses) == CHECK_EVERY or number + 1 == total:
-                mean += self._check(losses, step) / total
+                mean += self._check_losses(losses, step) / total
                 losses.clear()
             callback.step(epoch + 1, number + 1, total)
         return mean
 
-    def _check(self, losses: list[Tensor], step: int) -> float:
-        """Return the sum of the losses; a NaN or inf ends the run."""
+    def _check_losses(self, losses: list[Tensor], step: int) -> float:
+        """Return the sum of the losses; NaN or infinity ends the run."""
         together: Any = self.fabric.all_reduce(torch.stack(losses).float(), reduce_op="mean")
         values: Tensor = together.cpu()
         wrong = (~values.isfinite()).nonzero()
@@ -240,7 +199,7 @@ class Trainer:
         return float(values.sum())
 
     def _check_weights(self, epoch: int) -> None:
-        """Refuse weights that the last step of an epoch broke: no loss has seen them, and they must not be kept."""
+        """Refuse weights that the last step of an epoch made NaN or infinite, which no loss shows."""
         finite = torch.stack([tensor.isfinite().all() for tensor in self.model.state_dict().values()]).all()
         together: Any = self.fabric.all_reduce(finite.float(), reduce_op="mean")
         if together < 1:
@@ -274,7 +233,7 @@ class Trainer:
         return self._gather(logits), self._gather(labels), self._gather(features)
 
     def _gather(self, local: Tensor) -> NDArray[Any]:
-        """Put the rows of all processes back into one array: row i was done by process i mod world."""
+        """Collect the rows of all processes in one array: row i was computed by process i mod world."""
         world = self.fabric.world_size
         if world == 1:
             return np.asarray(local.cpu())
@@ -287,7 +246,8 @@ class Trainer:
         valid = (torch.arange(longest, device=local.device)[:, None] < counts[None, :]).flatten()
         return np.asarray(rows[valid].cpu())
 
-    def _judge(self, name: str, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> EpochRow:
+    def _evaluate(self, name: str, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> EpochRow:
+        """Return the columns of the history for a split."""
         predicted = logits.argmax(1)
         confusion = confusion_matrix(labels, predicted, logits.shape[1])
         row = {f"{name}_accuracy": accuracy(confusion), f"{name}_balanced_accuracy": balanced_accuracy(confusion)}
@@ -301,39 +261,30 @@ class Trainer:
                 row[f"val_complement_entropy_{kind}"] = float(entropy[chosen].mean()) if chosen.any() else math.nan
         return row
 
-    def _keep(self, row: EpochRow) -> None:
-        """Write down an epoch: the best weights first, the state last, so that a killed run redoes what is missing."""
+    def _save(self, row: EpochRow) -> None:
+        """Write an epoch: the best weights first, the state last, so that a killed run repeats what is missing."""
         self.history.append(row)
-        for metric in ("balanced_accuracy", "accuracy"):
-            value = row.get(f"val_{metric}")
-            if value is not None and value > self.best.get(metric, -1.0):
-                self.best |= {metric: value, f"{metric}_epoch": row["epoch"]}
         if self.fabric.is_global_zero:
             if self.config.select != "last" and kept_row(self.history, self.config.select) is row:
                 save_weights(self.run.best_weights, bare(self.model), self.card)
             self.run.write_history(self.history)
-            save_state(
-                self.run.state,
-                {
-                    "config": what_state_fixes(self.config),
-                    "epoch": int(row["epoch"]),
-                    "model": self.model.state_dict(),
-                    "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-                    "rng": torch.get_rng_state(),
-                    **self._cuda_rng(),
-                    "history": self.history,
-                    "best": self.best,
-                },
-            )
+            device = self.fabric.device
+            state = {
+                "config": what_state_fixes(self.config),
+                "epoch": int(row["epoch"]),
+                "model": self.model.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                "rng": torch.get_rng_state(),
+                "history": self.history,
+            }
+            if device.type == "cuda":
+                state["cuda_rng"] = torch.cuda.get_rng_state(device)
+            save_state(self.run.state, state)
         self.fabric.barrier()
-
-    def _cuda_rng(self) -> dict[str, Tensor]:
-        device = self.fabric.device
-        return {"cuda_rng": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
 
 
 def _channels_last(batch: Tensor) -> Tensor:
-    """Lay images out as the network likes them; features have no channels."""
+    """Store images channels last, which is faster; features have no channels."""
     return batch.contiguous(memory_format=torch.channels_last) if batch.ndim == 4 else batch
 
 
@@ -341,7 +292,3 @@ def bare(model: nn.Module) -> Classifier:
     """Return the network inside the wrappers of Fabric and of torch.compile."""
     module: Any = getattr(model, "_original_module", model) if not hasattr(model, "module") else model.module
     return getattr(module, "_orig_mod", module)  # type: ignore[no-any-return]
-
-
-def _seed(seed: int, name: str) -> int:
-    return int(stream(seed, name).integers(2**63 - 1))

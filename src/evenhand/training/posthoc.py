@@ -1,4 +1,4 @@
-"""A finished run judged with its logits adjusted, and the adjustment kept for those who use the model."""
+"""Post-hoc adjustment of a finished run: its logits are changed without training, and the change is stored."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,31 +7,35 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.priors import TAUS
+from evenhand.metrics.priors import TAUS, class_prior
+from evenhand.objectives.objective import Objective, build_objective
+from evenhand.objectives.posthoc import fit_tau
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
-from evenhand.training._adjusting import KEPT, Adjusted, adjust, at_the_end, change_prior_of, refuse_twice
-from evenhand.training.evaluate import Evaluation, predict_rows, rows_of
-from evenhand.training.predict import TrainedModel, even_out, load, selected_weights
+from evenhand.training.class_shares import read_shares
+from evenhand.training.predict import load, normalise_head, selected_weights
+from evenhand.training.predict_table import predict_rows, rows_of
+from evenhand.training.results import COMPARED, Evaluation, describe_fitted, tau_notes
 
 ROUNDING = 1e-9
-EVENED = TAUS[TAUS <= 1.5]
-"""What is tried for tau-normalised weights; 0 leaves out the bias alone, 1 makes all equally long."""
+NORMALISE_TAUS = TAUS[TAUS <= 1.5]
+"""The grid of tau for normalised weights; 0 only removes the bias, 1 gives all classes the same norm."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What to do to the logits of a finished run: one of these.
+class AdjustmentRequest:
+    """How to adjust the logits of a finished run: at most one of these; `adjust="auto"` if none is given.
 
     Attributes:
-        adjust: tau of post-hoc logit adjustment, or `auto`.
-        prior: `train`, `balanced` or a file of class shares.
-        normalise: tau of tau-normalised weights, or `auto`; the bias is left out, even at 0.
+        adjust: tau of post-hoc logit adjustment (Menon et al. 2021), or `auto`.
+        prior: class shares that the probabilities should hold for: `train`, `balanced` or a file.
+        normalise: tau of tau-normalised weights (Kang et al. 2020), or `auto`; the bias is removed, even at 0.
     """
 
     adjust: str | None = None
@@ -39,73 +43,168 @@ class Wish:
     normalise: str | None = None
 
     def __post_init__(self) -> None:
-        asked = [name for name in ("adjust", "prior", "normalise") if getattr(self, name) is not None]
+        given = [name for name in ("adjust", "prior", "normalise") if getattr(self, name) is not None]
         if self.prior == "":
             raise EvenhandError("--prior takes train, balanced or a file of class shares, got ''.")
-        if len(asked) > 1:
-            raise EvenhandError(f"--{asked[0]} and --{asked[1]} both change the logits; give one of them.")
+        if len(given) > 1:
+            raise EvenhandError(f"--{given[0]} and --{given[1]} both change the logits; give one of them.")
+
+
+@dataclass(frozen=True, eq=False)
+class AdjustedPredictions:
+    """Adjusted predictions, and the adjustment."""
+
+    predictions: Predictions
+    adjustment: dict[str, Any]
+    """As :class:`evenhand.runs.schemas.Adjustment` reads it."""
 
 
 def evaluate_adjusted(
     run: Path | str,
-    wish: Wish,
+    request: AdjustmentRequest,
     *,
     data_root: Path | str | None = None,
     skip_bad: bool = False,
     allow_outside: bool = False,
 ) -> Evaluation:
-    """Judge a finished run with its logits adjusted; the adjustment is kept in the run, its own files stay as they are.
+    """Evaluate a finished run with its logits adjusted, and store the adjustment in the run.
 
-    From then on :func:`evenhand.load`, `predict` and `export` apply it. It is made from the logits as the network
-    gives them, so that another one takes its place.
+    From then on :func:`evenhand.load`, `predict` and `export` apply it. The run's other files do not change. An
+    adjustment starts from the network's own logits, so it replaces an earlier one.
 
     Args:
         run: the folder of a finished run.
-        wish: what to do to its logits. Only evened out weights read images, which the rest is about.
-        data_root: where data sets lie; None: where the run found them.
-        skip_bad: leave images out that cannot be read.
-        allow_outside: let a folder or a manifest lead to files elsewhere, even if the run did not.
+        request: how to adjust the logits. Only normalised weights read images; the other arguments are about these.
+        data_root: folder of the data sets; None: as in the run.
+        skip_bad: leave out unreadable images.
+        allow_outside: follow links and paths that lead out of a folder or manifest, even if the run did not.
 
     Raises:
-        EvenhandError: the run is not finished, or its training does not allow the adjustment.
+        EvenhandError: the run is not finished, or its objective does not allow the adjustment.
     """
     folder = Run(Path(run))
-    selected_weights(folder.path)  # says where there is nothing at all
-    folder.require()  # a file of weights is none
+    selected_weights(folder.path)  # raises if the run is missing or not finished
+    folder.require()  # refuses a file of weights
     before = folder.summary.model_dump(mode="json", exclude_unset=True)
-    if wish.normalise is not None:
-        predict = partial(_predict_evened, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        adjusted = _evened(folder, _tau(wish.normalise, "normalise"), predict)
-    elif wish.prior is not None:
-        adjusted = change_prior_of(run, wish.prior)
+    if request.normalise is not None:
+        predict = partial(_predict_normalised, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        adjusted = _normalise(folder, _parse_tau(request.normalise, "normalise"), predict)
+    elif request.prior is not None:
+        adjusted = _change_prior(folder, request.prior)
     else:
-        adjusted = adjust(run, _tau("auto" if wish.adjust is None else wish.adjust, "adjust"))
-    judged = summarise(adjusted.predictions)
+        adjusted = _adjust(folder, _parse_tau("auto" if request.adjust is None else request.adjust, "adjust"))
+    results = summarise(adjusted.predictions)
     plain = summarise(_same_images(replace(folder.predictions, adjustment=None), adjusted.predictions))
-    content = {**adjusted.adjustment, **{key: judged[key] for key in KEPT}}
-    folder.write_adjustment(content)
-    said: dict[str, Any] = {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in KEPT}}
-    remarks = at_the_end(said, TAUS if wish.normalise is None else EVENED)
+    folder.write_adjustment({**adjusted.adjustment, **{key: results[key] for key in COMPARED}})
+    compared = {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in COMPARED}}
+    remarks = tau_notes(adjusted.adjustment, TAUS if request.normalise is None else NORMALISE_TAUS)
     unread = len(folder.predictions) - len(adjusted.predictions)
     if unread:
         remarks += (f"Left out as unreadable: {unread} of {len(folder.predictions)} test images.",)
-    return Evaluation(adjusted.predictions, {**before, **judged, **said}, remarks)
+    return Evaluation(adjusted.predictions, {**before, **results, **compared}, remarks)
+
+
+def _adjust(run: Run, tau: float | Literal["auto"]) -> AdjustedPredictions:
+    """Subtract tau times the log of the class shares from the logits; `auto`: the best tau on validation."""
+    objective = _require_uncorrected(run)
+    fitted = fit_tau(tau, objective.stats.counts, run.validation_predictions if tau == "auto" else None)
+    return AdjustedPredictions(replace(run.predictions, adjustment=fitted.values), describe_fitted(fitted))
+
+
+def _change_prior(run: Run, prior: str) -> AdjustedPredictions:
+    """Change the class shares that the probabilities hold for: to `train`, `balanced`, or those of a file."""
+    objective, predictions = _training_objective(run), run.predictions
+    implied = objective.prior()
+    if implied is None:
+        advice = "" if _corrections(objective) else "; use --adjust"
+        raise EvenhandError(
+            f"{run.path} was trained with {objective.spec}, whose probabilities hold for no known class shares, so "
+            f"they cannot be changed to others{advice}."
+        )
+    if prior == "train":
+        shares = class_prior(objective.stats.counts)
+    elif prior == "balanced":
+        shares = np.full(predictions.num_classes, 1 / predictions.num_classes)
+    else:
+        shares = read_shares(Path(prior), predictions.class_names)
+    values: NDArray[np.float64] = np.log(shares) - np.log(class_prior(implied))
+    adjustment = {"kind": "prior", "chosen": "given", "prior": prior, "added_to_logits": values.tolist()}
+    return AdjustedPredictions(replace(predictions, adjustment=values), adjustment)
+
+
+def _normalise(
+    run: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]
+) -> AdjustedPredictions:
+    """Predict with tau-normalised weights; `auto`: the best tau on validation, of equal ones the nearest to 1."""
+    _require_uncorrected(run)
+    chosen = "given"
+    if tau == "auto":
+        if not run.splits.val:
+            raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
+        reached = np.array([_balanced_accuracy(predict(run, float(each), "val")) for each in NORMALISE_TAUS])
+        best, plain = NORMALISE_TAUS[reached >= reached.max() - ROUNDING], run.summary.selected.val_balanced_accuracy
+        if plain is not None and reached.max() < plain - ROUNDING:
+            raise EvenhandError(
+                f"No tau of normalised weights improves {run.path}: the best reaches {reached.max():.1%} on "
+                f"validation, the network as it is {plain:.1%}; give a number to use one anyway."
+            )
+        tau, chosen = float(round(best[np.argmin(np.abs(best - 1))], 3)), "validation"
+    return AdjustedPredictions(predict(run, tau, "test"), {"kind": "tau-normalised", "chosen": chosen, "tau": tau})
+
+
+def _predict_normalised(
+    run: Run, tau: float, split: str, *, data_root: Path | str | None, skip_bad: bool, allow_outside: bool
+) -> Predictions:
+    config = run.config
+    model = load(selected_weights(run.path))
+    normalise_head(model.network, tau)
+    table = load_source(
+        config.data.source,
+        data_root=data_root or config.data.root,
+        allow_outside=allow_outside or config.data.allow_outside,
+    )
+    rows = rows_of(table, getattr(run.splits, split), run)
+    return predict_rows(model, config, table, rows, run.predictions.train_counts, skip_bad=skip_bad)[0]
+
+
+def _require_uncorrected(run: Run) -> Objective:
+    """Return the objective that a run was trained with; refuse one that corrects for the class counts already."""
+    objective = _training_objective(run)
+    corrections = _corrections(objective)
+    if corrections:
+        raise EvenhandError(
+            f"{run.path} was trained with {corrections[0]}, which corrects for the class counts already; an adjustment "
+            "would do so twice."
+        )
+    return objective
+
+
+def _corrections(objective: Objective) -> list[str]:
+    """Return the names of the parts that correct for the class counts in training."""
+    return [part.name for part in objective.parts if part.corrects_prior or part.has_margin]
+
+
+def _training_objective(run: Run) -> Objective:
+    """Return the objective of a run's training, up to the selected epoch, on the counts it was trained on."""
+    config, predictions = run.config, run.predictions
+    counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
+    selected = int(run.summary.selected.epoch)
+    return build_objective(config.objective.training, counts=counts.tolist(), epochs=config.epochs, until=selected)
 
 
 def _same_images(predictions: Predictions, others: Predictions) -> Predictions:
-    """Leave out the images of which the others say nothing."""
+    """Leave out the images that the others do not have."""
     kept = np.isin(predictions.ids, others.ids)
-    groups = None if predictions.groups is None else predictions.groups[kept]
     return replace(
         predictions,
         logits=predictions.logits[kept],
         targets=predictions.targets[kept],
         ids=predictions.ids[kept],
-        groups=groups,
+        groups=None if predictions.groups is None else predictions.groups[kept],
     )
 
 
-def _tau(text: str, option: str) -> float | Literal["auto"]:
+def _parse_tau(text: str, option: str) -> float | Literal["auto"]:
     if text == "auto":
         return "auto"
     try:
@@ -117,40 +216,6 @@ def _tau(text: str, option: str) -> float | Literal["auto"]:
     return value
 
 
-def _evened(folder: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]) -> Adjusted:
-    """Predict with tau-normalised weights; tau is chosen on validation where it is not given."""
-    refuse_twice(folder)
-    chosen = "given"
-    if tau == "auto":
-        if not folder.splits.val:
-            raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
-        reached = np.array([_reached(predict(folder, float(each), "val")) for each in EVENED])
-        best, plain = EVENED[reached >= reached.max() - ROUNDING], folder.summary.selected.val_balanced_accuracy
-        if plain is not None and reached.max() < plain - ROUNDING:
-            raise EvenhandError(
-                f"No tau evens out the weights of {folder.path} for the better: on validation the best reaches "
-                f"{reached.max():.1%}, and the network as it is {plain:.1%}; give a number to have one all the same."
-            )
-        tau, chosen = float(round(best[np.argmin(np.abs(best - 1))], 3)), "validation"
-    adjustment = {"kind": "tau-normalised", "chosen": chosen, "tau": tau}
-    return Adjusted(predict(folder, tau, "test"), adjustment)
-
-
-def _reached(predictions: Predictions) -> float:
-    predicted, classes = predictions.predicted(), predictions.num_classes
-    return float(balanced_accuracy(confusion_matrix(predictions.targets, predicted, classes)))
-
-
-def _predict_evened(
-    folder: Run, tau: float, split: str, *, data_root: Path | str | None, skip_bad: bool, allow_outside: bool
-) -> Predictions:
-    config = folder.config
-    model: TrainedModel = load(selected_weights(folder.path))
-    even_out(model.network, tau)
-    table = load_source(
-        config.data.source,
-        data_root=data_root or config.data.root,
-        allow_outside=allow_outside or config.data.allow_outside,
-    )
-    rows = rows_of(table, getattr(folder.splits, split), folder)
-    return predict_rows(model, config, table, rows, folder.predictions.train_counts, skip_bad=skip_bad)[0]
+def _balanced_accuracy(predictions: Predictions) -> float:
+    confusion = confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
+    return float(balanced_accuracy(confusion))

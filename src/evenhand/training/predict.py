@@ -25,7 +25,8 @@ from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.training._ensemble import Ensemble, Member
-from evenhand.training.checkpoint import Card, load_classifier
+from evenhand.training.card import Card
+from evenhand.training.checkpoint import load_classifier
 
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
@@ -227,7 +228,7 @@ def load(
     if adjusted is None:
         return TrainedModel(network.eval(), card, place)
     if adjusted.kind == "tau-normalised":
-        even_out(network, adjusted.tau or 0.0)
+        normalise_head(network, adjusted.tau or 0.0)
         return TrainedModel(network.eval(), card, place)
     if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
         raise EvenhandError(f"The adjustment of {run} is not of its {len(card.class_names)} classes; evaluate it anew.")
@@ -247,16 +248,16 @@ def _average(models: Sequence[TrainedModel]) -> TrainedModel:
     return TrainedModel(Ensemble(members).to(models[0].device).eval(), models[0].card, models[0].device)
 
 
-def even_out(network: Classifier | Ensemble, tau: float) -> None:
-    """Even out the lengths of the weights of a linear last layer, in place; it loses its bias.
+def normalise_head(network: Classifier | Ensemble, tau: float) -> None:
+    """Tau-normalise the weights of a linear last layer and zero its bias, in place.
 
     See :func:`evenhand.metrics.priors.tau_normalise`.
     """
     if isinstance(network, Ensemble):
-        raise EvenhandError("Several networks have no one last layer whose weights could be evened out.")
+        raise EvenhandError("An ensemble has no single last layer whose weights can be normalised.")
     head = network.get_submodule(last_layer(network))
     if not isinstance(head, nn.Linear) or isinstance(head, ScaledHead):
-        raise EvenhandError(f"{network.name} has no plain linear last layer whose weights could be evened out.")
+        raise EvenhandError(f"{network.name} has no plain linear last layer whose weights can be normalised.")
     with torch.no_grad():
         weights = torch.from_numpy(tau_normalise(head.weight.cpu().numpy(), tau))
         head.weight.copy_(weights)

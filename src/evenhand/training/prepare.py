@@ -20,16 +20,16 @@ from evenhand.data.table import FilePixels, SampleTable, Split
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import InputTransform
 from evenhand.runs.config import Config
-from evenhand.training._backbones import keep_backbone
-from evenhand.training._pretrained import Pretrained, find_pretrained
 from evenhand.training.features import extract_features
+from evenhand.training.frozen_body import keep_backbone
+from evenhand.training.initial_weights import Pretrained, find_pretrained
 
 SHOWN_SIZE = 96
 """Pixels of the shorter side of images that are only looked at."""
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedData:
     """All that a run needs of its data."""
 
     table: SampleTable
@@ -69,7 +69,7 @@ class Prepared:
         return Batches(self.images, labels, rows, self.preprocessing, batch_size, **options)
 
 
-def prepare(config: Config, *, progress: bool = True) -> Prepared:
+def prepare(config: Config, *, progress: bool = True) -> PreparedData:
     """Load, open and split the source of a config.
 
     With `select: last` nothing is validated, so no validation set is cut: all training images are trained on.
@@ -109,7 +109,7 @@ def prepare(config: Config, *, progress: bool = True) -> Prepared:
     mirrored = what_mirrors_do(table, config.augmentation.flip)
     if isinstance(images, FeatureImages) and images.features.shape[1] == 1:
         mirrored = ""
-    return Prepared(
+    return PreparedData(
         table,
         images,
         rows,

@@ -23,8 +23,9 @@ from evenhand.models.build import build_model
 from evenhand.objectives.objective import build_objective
 from evenhand.runs.config import Config, DataConfig, make_config
 from evenhand.training.derived_run import shares_training
+from evenhand.training.fabric import start_fabric
 from evenhand.training.prepare import prepare
-from evenhand.training.run import start_fabric, train_run
+from evenhand.training.run import train_run
 
 STANDARDS = {
     each.name: each

@@ -41,6 +41,7 @@ typedef struct {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define FAR (-1e4f)     /* a distance whose exponential is 0, and whose product with that 0 is no NaN */
@@ -203,6 +204,12 @@ EXPORT int evenhand_level(void) {
     return __builtin_cpu_supports("avx512f") ? 2 : 1;
 }
 
+/* The number of AMX tile palettes: 0 where a machine has no AMX, whatever else it announces. */
+EXPORT int evenhand_amx_palettes(void) {
+    unsigned palettes, b, c, d;
+    return __get_cpuid_count(0x1D, 0, &palettes, &b, &c, &d) ? (int)palettes : 0;
+}
+
 EXPORT int evenhand_cce(const request *r) {
     if (r->level < 1 || r->level > evenhand_level() || r->classes < 2) return NOT_SUPPORTED;
     if (r->rows && (!r->logits || !r->target)) return NOT_SUPPORTED; /* as of torch's zeros that have no memory */
@@ -222,5 +229,6 @@ EXPORT int evenhand_cce(const request *r) {
 #else
 
 EXPORT int evenhand_level(void) { return 0; }
+EXPORT int evenhand_amx_palettes(void) { return 0; }
 
 #endif

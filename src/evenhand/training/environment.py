@@ -1,0 +1,61 @@
+"""The environment of a run: versions, commit, machine."""
+
+import hashlib
+import os
+import platform
+import subprocess
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+PACKAGES = ("evenhand", "torch", "torchvision", "lightning-fabric", "numpy", "pillow")
+
+
+def describe_environment(fabric: Fabric, seed: int) -> dict[str, Any]:
+    """Return the environment of a run, as :class:`evenhand.runs.schemas.Environment` reads it."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": platform.python_version(),
+        "versions": {package: installed_version(package) or "unknown" for package in PACKAGES},
+        "commit": _commit(),
+        "code": code_fingerprint(),
+        "system": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(fabric.device),
+        "devices": fabric.world_size,
+        "precision": fabric._precision.precision,
+        "seed": seed,
+    }
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of a package; None: it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def code_fingerprint() -> str:
+    """Return a hash of the package's own code."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that this package runs from; None: it is not a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
