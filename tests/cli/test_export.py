@@ -99,7 +99,7 @@ def test_a_difference_is_refused_and_leaves_no_file(
     monkeypatch.setattr(export, "MOST_DIFFERENT", -1.0)
     target = tmp_path / "new" / "m.onnx"
     result = evenhand(capsys, monkeypatch, "export", photos_run.run, "--onnx", target)
-    assert_one_sentence(result, "answers otherwise than torch")
+    assert_one_sentence(result, "differs from torch")
     assert list(target.parent.iterdir()) == []
 
 

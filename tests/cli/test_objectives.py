@@ -40,7 +40,7 @@ def test_a_second_stage_on_the_command_line(capsys: Capture, monkeypatch: Patch,
     assert f"{weights} is no run: it is a file; give the folder of a run." in err
     Run(first).last_weights.unlink()
     _, _, err = evenhand(capsys, monkeypatch, "train", "--from", first, "--stage", "crt")
-    assert err.rstrip().endswith(f"predict and export take {weights}, the best epoch so far, too.")
+    assert err.rstrip().endswith(f"predict and export also take {weights}, the best epoch so far.")
 
 
 def test_adjusting_on_the_command_line(capsys: Capture, monkeypatch: Patch, tmp_path: Path) -> None:

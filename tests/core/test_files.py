@@ -145,7 +145,7 @@ def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
 
 
 def test_texts_that_are_no_unicode_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(EvenhandError, match="is no character"):
+    with pytest.raises(EvenhandError, match="is not a valid character"):
         write_json(tmp_path / "x.json", {"name": "caf\udce9"})
     assert list(tmp_path.iterdir()) == []
 
@@ -162,7 +162,7 @@ def test_rows_keep_every_digit(tmp_path: Path) -> None:
         (b"[1]", "expected names and values, got list"),
         (b'{"a": ' * 100_000, "nested too deeply"),
         (b'{"a": ' + b"9" * 5000 + b"}", "a number of 5000 digits"),
-        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": NaN}', "NaN is not a number"),
         (b'{"a": "\xff"}', "invalid start byte"),
         (b"{" + b"[]," * 800_000 + b"}", "Expecting property name"),
         (b'{"a": [' + b"[]," * 2_100_000 + b"[]]}", "2,100,003 lists and objects"),
@@ -178,12 +178,16 @@ def test_json_that_is_none(tmp_path: Path, content: bytes, told: str) -> None:
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
-    places: list[Any] = [(tmp_path, "folder"), (tmp_path / "pipe", "no file"), (tmp_path / "endless", "no file")]
+    places: list[Any] = [
+        (tmp_path, "folder"),
+        (tmp_path / "pipe", "not a regular file"),
+        (tmp_path / "endless", "not a regular file"),
+    ]
     places += [(tmp_path / "gone", "No such file"), (tmp_path / "a\0b", "null byte")]
     for path, told in places:
         with pytest.raises(EvenhandError, match=told):
             read_bytes(path, 100)
     (tmp_path / "large").write_bytes(bytes(101))
-    with pytest.raises(EvenhandError, match="it has 101 bytes, and more than 100 are not read"):
+    with pytest.raises(EvenhandError, match="it has 101 bytes, more than the limit of 100"):
         read_bytes(tmp_path / "large", 100)
     assert json.loads(json.dumps(read_bytes(tmp_path / "large", 101).decode())) == "\0" * 101

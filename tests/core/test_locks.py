@@ -83,7 +83,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EvenhandError, match=r"is not an empty folder; choose another with --out\.$"):
         claimed(tmp_path / "file").__enter__()
-    with pytest.raises(EvenhandError, match=r"^Cannot make .*; choose another with --out\.$"):
+    with pytest.raises(EvenhandError, match=r"^Cannot create .*; choose another with --out\.$"):
         claimed(tmp_path / "file" / "run", number=True).__enter__()
 
 

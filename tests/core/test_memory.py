@@ -42,7 +42,7 @@ def test_with_a_limit_another_process_tries(monkeypatch: pytest.MonkeyPatch, cod
     if fits:
         memory.require_memory()
         return
-    with pytest.raises(EvenhandError, match=r"^Memory is limited to 3\.5 GiB, which does not hold .* ulimit -v\.$"):
+    with pytest.raises(EvenhandError, match=r"^Memory is limited to 3\.5 GiB, too little for .* ulimit -v\.$"):
         memory.require_memory()
 
 
@@ -58,7 +58,7 @@ def test_a_comparison_with_too_little_memory_ends_with_a_sentence(tmp_path: Path
         timeout=110,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30)),
     )
-    sentence = "evenhand: Memory is limited to 1.0 GiB, which does not hold what evenhand loads; raise ulimit -v.\n"
+    sentence = "evenhand: Memory is limited to 1.0 GiB, too little for the libraries of evenhand; raise ulimit -v.\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", sentence)
     assert time.monotonic() - began < 110
     assert not any(tmp_path.iterdir())

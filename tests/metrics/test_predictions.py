@@ -177,8 +177,8 @@ def npy(array: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "it is damaged or no file of predictions"),
-        (b"epoch,loss\n1,2.3\n", "it is damaged or no file of predictions (File is not a zip file)"),
+        (b"", "it is damaged or not a file of predictions"),
+        (b"epoch,loss\n1,2.3\n", "it is damaged or not a file of predictions (File is not a zip file)"),
         (npy(np.zeros(3)), "(File is not a zip file)"),
         (pickle.dumps({"logits": 1}), "(File is not a zip file)"),
         (b"PK\x05\x06" + bytes(18), "it lacks 'logits', 'targets', 'ids', 'class_names', 'train_counts'"),
@@ -191,18 +191,18 @@ def test_foreign_files(tmp_path: Path, content: bytes, reason: str) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     assert refusal(tmp_path / "missing.npz") == "there is no such file."
-    assert refusal(tmp_path) == "it is no file."
+    assert refusal(tmp_path) == "it is not a file."
     assert "File name too long" in refusal(tmp_path / ("x" * 300))
     refusal(tmp_path / "a\0b")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.npz")
-        assert refusal(tmp_path / "pipe.npz") == "it is no file.", "reading a pipe would wait for ever"
+        assert refusal(tmp_path / "pipe.npz") == "it is not a file.", "reading a pipe would wait for ever"
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_missing_array(tmp_path: Path, key: str) -> None:
     np.savez(tmp_path / "partial.npz", **{name: array for name, array in arrays().items() if name != key})
-    assert refusal(tmp_path / "partial.npz") == f"it lacks {key!r}, so it is no file of predictions."
+    assert refusal(tmp_path / "partial.npz") == f"it lacks {key!r}, so it is not a file of predictions."
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,7 @@ def test_where_the_page_is_written(tmp_path: Path, run: Path) -> None:
 def test_what_is_no_run_is_refused(tmp_path: Path, run: Path) -> None:
     with pytest.raises(EvenhandError, match=r"has no config and no comparison"):
         write_report([tmp_path])
-    with pytest.raises(EvenhandError, match="is no folder"):
+    with pytest.raises(EvenhandError, match="is not a folder"):
         write_report([tmp_path / "nowhere"])
     with pytest.raises(EvenhandError, match="nothing to report on"):
         write_report([])

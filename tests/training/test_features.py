@@ -261,7 +261,7 @@ def test_weights_of_no_use_are_refused(pixels, cache):
     broken = Counting()
     for parameter in broken.parameters():
         parameter.fill_(np.nan)
-    with pytest.raises(EvenhandError, match="resnet8 answers NaN or numbers beyond float16: its weights from nowhere"):
+    with pytest.raises(EvenhandError, match="resnet8 gives features that are NaN or beyond float16; use other weights"):
         extract_features(pixels, broken, cache=cache)
     assert not list(cache.rglob("*.npz"))
 

@@ -175,7 +175,7 @@ def test_disk_that_fills_while_a_file_is_written(
 def test_impossible_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "Not a directory" in sentence(lambda: train_run(tiny(), tmp_path / "file" / "run"))
-    assert "Cannot look into" in sentence(lambda: train_run(tiny(), tmp_path / ("long" * 100)))
+    assert "Cannot read" in sentence(lambda: train_run(tiny(), tmp_path / ("long" * 100)))
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

@@ -1,1 +1,1 @@
-"""What every room may import: no torch here."""
+"""Errors, files, seeds and text, without torch; every other package may import it."""

@@ -1,4 +1,4 @@
-"""Plain arrays in a `.npz`, of which nothing is unpacked before its declared size is known to be honest."""
+"""Plain arrays in a `.npz`; the declared sizes are checked before anything is unpacked."""
 
 import io
 import zipfile
@@ -15,13 +15,13 @@ from evenhand.core.files import replacing
 from evenhand.core.text import clipped, some
 
 MOST_UNPACKED = 2**26
-"""Bytes by which arrays may be larger in memory than their file is on disk: `write_arrays` packs nothing."""
+"""Bytes by which arrays may exceed the size of their file: `write_arrays` does not compress."""
 _LONGEST_HEAD, _PART = 2**16, 2**20
 
 
 def write_arrays(path: Path | str, **arrays: NDArray[Any]) -> None:
-    """Write plain arrays, whole or not at all; equal arrays give equal bytes."""
-    # An open file, because numpy adds .npz to a name without it and the temporary name has none.
+    """Write plain arrays atomically; equal arrays give equal bytes."""
+    # An open file: numpy would add .npz to the temporary name.
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -34,7 +34,7 @@ def read_arrays(
     *,
     optional: Iterable[str] = (),
 ) -> dict[str, NDArray[Any]]:
-    """Read arrays that `numpy.savez` wrote. Other arrays in the file are left alone; pickled ones are never read.
+    """Read arrays that `numpy.savez` wrote. Other arrays in the file are ignored; pickled ones are never read.
 
     Args:
         path: the file.
@@ -44,7 +44,7 @@ def read_arrays(
         optional: names of arrays that need not be there.
 
     Raises:
-        EvenhandError: there is no such file, it is damaged or foreign, or it would unpack to far more than it holds.
+        EvenhandError: the file is missing, damaged or of another kind, or would unpack to far more than its size.
 
     Example:
         >>> import tempfile
@@ -59,12 +59,12 @@ def read_arrays(
     path, keys = Path(path), list(keys)
     try:
         if not path.is_file():
-            raise EvenhandError("it is no file." if path.exists() else "there is no such file.")
+            raise EvenhandError("it is not a file." if path.exists() else "there is no such file.")
         with zipfile.ZipFile(path) as archive:
             held = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             missing = [key for key in keys if key not in held]
             if missing:
-                raise EvenhandError(f"it lacks {some(missing)}, so it is no {what}.")
+                raise EvenhandError(f"it lacks {some(missing)}, so it is not a {what}.")
             keys += [key for key in optional if key in held]
             refuse_bomb([held[key] for key in keys], path.stat().st_size)
             return {key: _read_array(archive, held[key], key) for key in keys}
@@ -75,28 +75,28 @@ def read_arrays(
     # Damaged archives fail in many ways (BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError,
     # EOFError, ...), so nothing narrower is safe.
     except Exception as error:
-        told = f"it is damaged or no {what} ({reason(error, 120)})"
-        raise EvenhandError(f"Cannot read {path}: {told}{'; ' * bool(advice)}{advice}.") from error
+        why = f"it is damaged or not a {what} ({reason(error, 120)})"
+        raise EvenhandError(f"Cannot read {path}: {why}{'; ' * bool(advice)}{advice}.") from error
 
 
 def refuse_bomb(members: Iterable[zipfile.ZipInfo], size: int, times: int = 1) -> None:
-    """Refuse members of an archive of so many bytes that say themselves that they would unpack to far more.
+    """Refuse members of an archive whose declared size is far larger than the archive.
 
     Args:
-        members: those that will be read.
+        members: the members that will be read.
         size: bytes of the archive.
-        times: how many times larger than it they may be, and `MOST_UNPACKED` more.
+        times: they may be this many times larger, plus `MOST_UNPACKED`.
     """
     members = list(members)
     declared = sum(info.file_size for info in members)
     if declared > times * size + MOST_UNPACKED:
-        raise EvenhandError(f"it has {size:,} bytes and would unpack to {declared:,}, so it is no honest file.")
-    # The other methods cannot be unpacked by so many bytes at a time.
+        raise EvenhandError(f"it has {size:,} bytes and would unpack to {declared:,}, more than is allowed.")
+    # Other compression methods cannot be unpacked in chunks.
     strange = [
         info.filename for info in members if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     ]
     if strange:
-        raise EvenhandError(f"{some(strange)} is not packed as numpy.savez packs it.")
+        raise EvenhandError(f"{some(strange)} is not compressed as numpy.savez does it.")
 
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> NDArray[Any]:
@@ -105,7 +105,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> ND
         file = io.BytesIO(head)
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
-            raise EvenhandError(f"its array {key!r} is no plain one as numpy.savez writes it.")
+            raise EvenhandError(f"its array {key!r} is not a plain one as numpy.savez writes it.")
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape: tuple[int, ...]
         shape, fortran_order, dtype = read_header(file)
@@ -113,7 +113,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> ND
             raise EvenhandError(
                 f"its array {key!r} holds pickled objects, which can run code when read; save plain arrays."
             )
-        # Before a byte is reserved for it: a shape can ask for any memory.
+        # Before memory is allocated: a shape can ask for any amount.
         size = int(prod(shape))
         fits = min(shape, default=0) >= 0 and size * dtype.itemsize == info.file_size - file.tell()
         if not fits or (dtype.itemsize == 0 and size):
@@ -126,15 +126,15 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> ND
 
 
 def _rest(member: IO[bytes], begun: bytes, size: int) -> bytearray | None:
-    """Return so many bytes, of which some are read already and no more are unpacked; None where there are fewer."""
+    """Return `size` bytes, of which some are read already; None: there are fewer."""
     content = bytearray(size)
     done = min(len(begun), size)
     content[:done] = begun[:done]
     while done < size:
-        # By parts: all at once, zipfile would copy what it has for each few bytes of the file.
+        # In chunks: otherwise zipfile copies its buffer again and again.
         part = member.read(min(_PART, size - done))
         if not part:
             return None
         content[done : done + len(part)] = part
         done += len(part)
-    return content  # at the last byte zipfile has compared its checksum
+    return content  # zipfile has checked the checksum at the last byte

@@ -1,4 +1,4 @@
-"""What evenhand keeps on disk between commands, in the user's cache folder."""
+"""The user's cache folder: what it holds, and clearing it."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ import platformdirs
 from evenhand.core.errors import EvenhandError
 
 PARTS = {
-    "pixels": "decoded images, so that the next run starts at once",
+    "pixels": "decoded images",
     "features": "features of frozen networks",
-    "backbones": "the frozen networks that runs were trained on",
-    "data": "data sets that were fetched",
+    "backbones": "frozen networks that runs were trained on",
+    "data": "downloaded data sets",
 }
-"""Folders in the cache, and what each holds; what is not listed is kept by a newer or older version."""
+"""Folders of the cache and their content; others belong to other versions."""
 PRECIOUS = ("backbones", "data")
-"""What is only removed by name: it may not be had again."""
+"""Folders that are only removed by name: they may not be available again."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class CachePart:
 
 
 def cache_root() -> Path:
-    """Return the folder that everything is kept in."""
+    """Return the cache folder."""
     return platformdirs.user_cache_path("evenhand", appauthor=False)
 
 
 def list_cache(root: Path | None = None) -> list[CachePart]:
-    """Return what is kept, part by part.
+    """Return the folders of the cache with their sizes.
 
     Example:
         >>> import tempfile
@@ -54,23 +54,23 @@ def list_cache(root: Path | None = None) -> list[CachePart]:
 
 
 def clear_cache(names: list[str] | None = None, root: Path | None = None) -> list[CachePart]:
-    """Remove parts of the cache; None: all but `PRECIOUS`.
+    """Remove folders of the cache; None: all but `PRECIOUS`.
 
     Returns:
-        What was removed.
+        The folders that were removed.
 
     Raises:
-        EvenhandError: there is no such part, or it cannot be removed.
+        EvenhandError: there is no such folder, or it cannot be removed.
     """
     known = {part.name: part for part in list_cache(root)}
     unknown = [name for name in names or () if name not in known]
     if unknown:
-        raise EvenhandError(f"The cache has no part {unknown[0]!r}; it has {', '.join(known)}.")
+        raise EvenhandError(f"The cache has no folder {unknown[0]!r}; it has {', '.join(known)}.")
     chosen = [known[name] for name in (names or [name for name in known if name not in PRECIOUS])]
     try:
         for part in chosen:
             if part.path.is_symlink():
-                part.path.unlink()  # what it points to is not ours
+                part.path.unlink()  # its target is not ours
             elif part.path.is_dir():
                 shutil.rmtree(part.path)
     except OSError as error:
@@ -82,7 +82,7 @@ def _measure(path: Path, holds: str) -> CachePart:
     files = total = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            with contextlib.suppress(OSError):  # gone by now
+            with contextlib.suppress(OSError):  # removed meanwhile
                 total += os.lstat(os.path.join(folder, name)).st_size
                 files += 1
     return CachePart(path.name, holds, path, files, total)

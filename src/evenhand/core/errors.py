@@ -1,12 +1,12 @@
-"""What a user can cause or mend."""
+"""Errors that a user can cause or fix."""
 
 
 class EvenhandError(Exception):
-    """Something a user can act on: the text is one sentence with what was wrong, the value seen, and what to do."""
+    """An error that a user can fix: one sentence with what was wrong, the value seen, and what to do."""
 
 
 def reason(error: BaseException, most: int = 160) -> str:
-    r"""Return why something failed as a part of a sentence: one line, not too long, without a full stop.
+    r"""Return the reason of an error as part of a sentence: one short line without a full stop.
 
     Example:
         >>> from evenhand.core.errors import reason
@@ -21,7 +21,7 @@ def reason(error: BaseException, most: int = 160) -> str:
         'there is not enough memory'
     """
     within = getattr(error, "reason", None)
-    if isinstance(within, BaseException):  # of a connection that failed
+    if isinstance(within, BaseException):  # a failed connection
         return reason(within, most)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -1,4 +1,4 @@
-"""Packages that only some verbs need."""
+"""Optional packages."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, requires
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs what an extra of evenhand needs, wherever evenhand itself came from.
+    """Return the command that installs the packages of an extra.
 
     Example:
         >>> from evenhand.core.extras import how_to_install
@@ -18,5 +18,5 @@ def how_to_install(extra: str) -> str:
     except PackageNotFoundError:  # run from its sources
         known = []
     wanted = [line.split(";")[0].strip() for line in known if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
-    # Not evenhand[...]: the name is looked up in an index, which need not have it.
+    # Not evenhand[...]: the package index may not have evenhand.
     return f"pip install {shlex.join(wanted)}" if wanted else f"pip install '.[{extra}]' in a clone of evenhand"

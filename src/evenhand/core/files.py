@@ -1,4 +1,4 @@
-"""Writing files so that a real name never holds half a file, and reading them without being led into a trap."""
+"""Atomic writing of files, and safe reading of untrusted ones."""
 
 import csv
 import errno
@@ -19,21 +19,20 @@ _ELSEWHERE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDR
 _ADVICE = {
     errno.ENOSPC: "free some space or choose another folder",
     errno.EDQUOT: "free some space or choose another folder",
-    errno.EFBIG: "this disk or a limit of the system allows no file as large; choose another folder",
+    errno.EFBIG: "the file exceeds a limit of the disk or system; choose another folder",
     errno.EISDIR: "choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 MOST_BRACKETS = 2_000_000
-"""Lists and objects in a JSON file: each takes twenty times the memory that its two characters take on disk."""
+"""Lists and objects in a JSON file: each takes twenty times more memory than its two characters on disk."""
 
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
-    """Give a temporary file to write; rename it to `path` at the end, or remove it if the work fails.
+    """Yield a temporary file to write; rename it to `path` at the end, or remove it after an error.
 
-    Missing folders are made. Of a link, what it leads to is replaced. What is no regular file (a pipe, a terminal,
-    `/dev/null`) stays what it is, and the content is written into it; disks and sockets are refused. Whatever keeps the
-    file from being written becomes an `EvenhandError`.
+    Missing folders are created. For a link, its target is replaced. Special files (a pipe, a terminal, `/dev/null`) are
+    written into; disks and sockets are refused. Errors of writing become an `EvenhandError`.
 
     Example:
         >>> import tempfile
@@ -41,9 +40,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
         >>> from evenhand.core.files import replacing
         >>> target = Path(tempfile.mkdtemp()) / "note.txt"
         >>> with replacing(target) as temporary:
-        ...     _ = temporary.write_text("whole or not at all")
+        ...     _ = temporary.write_text("complete or absent")
         >>> target.read_text()
-        'whole or not at all'
+        'complete or absent'
     """
     path = Path(path)
     try:
@@ -54,7 +53,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
         folder = None if through else real.parent
         handle, name = tempfile.mkstemp(prefix=f".{real.name[:40]}.", suffix=".part", dir=folder)
         os.close(handle)
-    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
+    except (OSError, ValueError) as error:  # ValueError: not a possible file name
         raise cannot_write(path, error) from error
     temporary = Path(name)
     try:
@@ -76,7 +75,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 
 def check_target(path: Path | str) -> None:
-    """Refuse a file that cannot be written, as far as that can be seen without writing: before it is worked out.
+    """Refuse a file that cannot be written, as far as known without writing, before its content is computed.
 
     Raises:
         EvenhandError: as by :func:`replacing`.
@@ -88,50 +87,50 @@ def check_target(path: Path | str) -> None:
 
 
 def check_folder(path: Path | str, *, make: bool = False) -> None:
-    """Refuse a folder for results that is something else, or cannot be one.
+    """Refuse an output folder that is something else or cannot be created.
 
     Args:
-        path: the folder, which need not be there.
-        make: it, too.
+        path: the folder, which need not exist.
+        make: create it.
 
     Raises:
-        EvenhandError: in one sentence, with the reason.
+        EvenhandError: it is not a folder, or cannot be created.
     """
     try:
-        os.fspath(path).encode()  # some of the libraries that write into it know no other names
+        os.fspath(path).encode()  # some libraries need names that can be encoded
         if make:
             Path(path).mkdir(parents=True, exist_ok=True)
         elif not stat.S_ISDIR(Path(path).stat().st_mode):
             raise FileExistsError
     except FileNotFoundError:
         if make:
-            raise EvenhandError(f"Cannot make the folder {path}; choose another with --out.") from None
+            raise EvenhandError(f"Cannot create the folder {path}; choose another with --out.") from None
     except FileExistsError:
-        raise EvenhandError(f"{path} exists and is no folder; choose another with --out.") from None
+        raise EvenhandError(f"{path} is not a folder; choose another with --out.") from None
     except (OSError, ValueError) as error:
         raise EvenhandError(f"Cannot use the folder {path}: {reason(error)}; choose another with --out.") from error
 
 
 def cannot_write(path: Path | str, error: Exception) -> EvenhandError:
-    """Return the sentence for a file that could not be written."""
+    """Return the error for a file that cannot be written."""
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "choose another folder")
     return EvenhandError(f"Cannot write {path}: {reason(error)}; {advice}.")
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write a text as UTF-8, whole or not at all."""
+    """Write a text as UTF-8, atomically."""
     try:
         content = text.encode()
-    except UnicodeEncodeError as error:  # half a surrogate pair: a file name that was no UTF-8, for instance
+    except UnicodeEncodeError as error:  # half a surrogate pair, such as from a file name that is not UTF-8
         raise EvenhandError(
-            f"Cannot write {path}: {text[error.start]!r} is no character; rename what holds it."
+            f"Cannot write {path}: {text[error.start]!r} is not a valid character; rename the file or class with it."
         ) from error
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2) -> None:
-    """Write plain values as JSON that every reader takes: UTF-8, without NaN.
+    """Write plain values as JSON in UTF-8, without NaN.
 
     Example:
         >>> import tempfile
@@ -146,7 +145,7 @@ def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2)
 
 
 def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]], *, raw: bool = False) -> None:
-    """Write rows with the same keys as CSV, with every digit; unless `raw`, no text is one that a spreadsheet runs."""
+    """Write rows with the same keys as CSV in full precision; unless `raw`, formulas are escaped."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv_writer(file)
         heading = list(rows[0]) if rows else []
@@ -156,9 +155,9 @@ def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]], *, raw: bool 
 
 
 def csv_writer(file: IO[str]) -> Callable[[Sequence[object]], object]:
-    r"""Return what writes a row of CSV, ended by a line feed.
+    r"""Return a function that writes a row of CSV, ended by a line feed.
 
-    A carriage return in a cell is quoted as a line feed is, or a reader would take what follows it for a new row.
+    Cells with a carriage return are quoted too, so that no reader starts a new row there.
 
     Example:
         >>> import io
@@ -172,7 +171,7 @@ def csv_writer(file: IO[str]) -> Callable[[Sequence[object]], object]:
 
 
 class _LineFeeds:
-    """Which characters are quoted, `csv` takes from how lines end; here they end otherwise."""
+    """Ends lines with a line feed: `csv` quotes carriage returns only if lines end with them."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -182,20 +181,20 @@ class _LineFeeds:
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:
-    """Read a regular file of at most so many bytes; a pipe would be waited for, and a device may have no end.
+    """Read a regular file of at most `most` bytes; pipes and devices are refused, since they may not end.
 
     Raises:
-        EvenhandError: it is missing, no file, too large, or cannot be read.
+        EvenhandError: the file is missing, not regular, too large, or cannot be read.
     """
     path = Path(path)
     try:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
-            raise EvenhandError(f"Cannot read {path}: it is {'a folder' if stat.S_ISDIR(info.st_mode) else 'no file'}.")
-        if info.st_size > most:
             raise EvenhandError(
-                f"Cannot read {path}: it has {info.st_size:,} bytes, and more than {most:,} are not read."
+                f"Cannot read {path}: it is {'a folder' if stat.S_ISDIR(info.st_mode) else 'not a regular file'}."
             )
+        if info.st_size > most:
+            raise EvenhandError(f"Cannot read {path}: it has {info.st_size:,} bytes, more than the limit of {most:,}.")
         with path.open("rb") as file:
             return file.read(most)
     except (OSError, ValueError, MemoryError) as error:
@@ -203,10 +202,10 @@ def read_bytes(path: Path | str, most: int) -> bytes:
 
 
 def read_json(path: Path | str, most: int = 2**25) -> dict[str, Any]:
-    """Read a JSON object of at most so many bytes.
+    """Read a JSON object of at most `most` bytes.
 
     Raises:
-        EvenhandError: as by :func:`read_bytes`, or it is no JSON object.
+        EvenhandError: as by :func:`read_bytes`, or it is not a JSON object.
     """
     content = read_json_bytes(path, most)
     try:
@@ -219,11 +218,13 @@ def read_json(path: Path | str, most: int = 2**25) -> dict[str, Any]:
 
 
 def read_json_bytes(path: Path | str, most: int) -> bytes:
-    """Read the bytes of a JSON file that will not take much more memory when parsed."""
+    """Read the bytes of a JSON file, and refuse one that would need far more memory when parsed."""
     content = read_bytes(path, most)
     brackets = content.count(b"[") + content.count(b"{")
     if brackets > MOST_BRACKETS:
-        raise EvenhandError(f"Cannot read {path}: it holds {brackets:,} lists and objects, more than are read.")
+        raise EvenhandError(
+            f"Cannot read {path}: it has {brackets:,} lists and objects, more than the limit of {MOST_BRACKETS:,}."
+        )
     return content
 
 
@@ -234,7 +235,7 @@ def _whole(digits: str) -> int:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _is_written_through(path: Path) -> bool:
@@ -250,7 +251,7 @@ def _is_written_through(path: Path) -> bool:
 
 
 def _write_through(temporary: Path, path: Path) -> None:
-    # Without waiting: a pipe that nobody reads would be waited for without end.
+    # Non-blocking: opening a pipe without a reader would hang.
     handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     os.set_blocking(handle, True)
     with temporary.open("rb") as source, os.fdopen(handle, "wb") as target:
@@ -258,10 +259,10 @@ def _write_through(temporary: Path, path: Path) -> None:
 
 
 def _is_about(error: OSError, temporary: Path) -> bool:
-    """Return whether an error inside the block is about the file being written, not what it is made from."""
+    """Return whether an error inside the block is about the file being written, not about its source."""
     if isinstance(error, ConnectionError | TimeoutError) or error.errno is None or error.errno in _ELSEWHERE:
         return False
-    # Writing names no file; opening names one. Errors of TLS and of names in the network have numbers of their own.
+    # Errors of writing name no file, those of opening do. TLS and DNS errors have numbers of their own.
     named = error.filename is None or os.fspath(error.filename) == os.fspath(temporary)
     return named and type(error).__module__ == "builtins"
 

@@ -1,4 +1,4 @@
-"""Locks on files that end with the process that holds them, however it ends, and the folder of a run held by one."""
+"""File locks that end with their process, and run folders locked by one process."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ from filelock import BaseFileLock, FileLock, Timeout
 from evenhand.core.errors import EvenhandError, reason
 
 LOCK = ".lock"
-"""In the folder of a run while a process works on it; one that a killed process left behind is free."""
+"""In the folder of a run while a process works on it; the file of a killed process is not locked."""
 
 MOMENT = 0.2
-"""Seconds to try a lock: one that is only looked at is free again after a moment."""
+"""Seconds to try a lock: `is_locked` holds one for a moment."""
 
 Lock = BaseFileLock
 
@@ -24,14 +24,14 @@ class Busy(EvenhandError):  # noqa: N818 - a state, not a mistake
 
 
 def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
-    """Lock a file, which is made if it is missing; None if another process holds it.
+    """Lock a file, which is created if missing; None: another process holds the lock.
 
     Args:
         path: the file.
-        wait: until no other process holds it.
+        wait: wait for the other process.
 
     Returns:
-        The lock, whose `release` gives it back, as does its end; a second time does nothing.
+        The lock; it ends with `release`, which may be called twice, or with the process.
 
     Example:
         >>> import tempfile
@@ -57,31 +57,31 @@ def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a living process holds the lock on a file."""
+    """Return whether a running process holds the lock of a file."""
     try:
         before = path.stat()
         with FileLock(path, thread_local=False).acquire(timeout=0):
             after = path.stat()
             if (after.st_ino, after.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
-                path.unlink()  # who held it has removed it meanwhile, and looking has made it anew
+                path.unlink()  # its holder removed it meanwhile, and this check created it again
             return False
     except Timeout:
         return True
-    except (OSError, NotImplementedError):  # somebody else's, or on a disk that knows no locks
+    except (OSError, NotImplementedError):  # not accessible, or on a disk without locks
         return False
 
 
 @contextlib.contextmanager
 def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
-    """Hold the folder of a run while it is trained; it is made if it is missing, and goes again if it stays empty.
+    """Lock the folder of a run; it is created if missing, and removed again if it stays empty.
 
     Args:
         folder: of the run.
-        number: take `folder_2`, `folder_3`, ... if it exists: of several processes, each gets one of its own.
+        number: use `folder_2`, `folder_3`, ... if it exists, so that each process gets a folder of its own.
 
     Raises:
-        Busy: another process holds it.
-        EvenhandError: it cannot be made.
+        Busy: another process holds the lock.
+        EvenhandError: the folder cannot be created.
 
     Example:
         >>> import tempfile
@@ -99,8 +99,8 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
         os.fspath(path).encode()  # some of the libraries that write into it know no other names
         made = [each for each in path.parents if not each.exists()]
         there = path.exists()
-    except (OSError, ValueError) as error:  # no folder can have such a name, or it may not be looked into
-        raise EvenhandError(f"Cannot look into {path}: {reason(error)}; choose another folder with --out.") from error
+    except (OSError, ValueError) as error:  # not a possible name, or not accessible
+        raise EvenhandError(f"Cannot read {path}: {reason(error)}; choose another folder with --out.") from error
     path = _numbered(path) if number else path
     if number or not there:
         made.insert(0, path)
@@ -113,7 +113,7 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
         yield path
     finally:
         with contextlib.suppress(OSError):
-            (path / LOCK).unlink()  # first, so that it is never another process's
+            (path / LOCK).unlink()  # before the release, so that it is not another process's file
         lock.release()
         with contextlib.suppress(OSError):
             for each in made:
@@ -121,7 +121,7 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
 
 
 def _numbered(folder: Path) -> Path:
-    """Make the first folder of this name, or of this name and a number, that is not there."""
+    """Create the first folder that does not exist of this name, or of this name and a number."""
     try:
         for number in count(1):
             path = folder if number == 1 else folder.with_name(f"{folder.name}_{number}")
@@ -129,5 +129,5 @@ def _numbered(folder: Path) -> Path:
                 path.mkdir(parents=True)
                 return path
     except OSError as error:
-        raise EvenhandError(f"Cannot make {folder}: {error.strerror}; choose another with --out.") from error
+        raise EvenhandError(f"Cannot create {folder}: {error.strerror}; choose another with --out.") from error
     raise AssertionError("numbers do not end")

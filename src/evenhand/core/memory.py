@@ -1,4 +1,4 @@
-"""Whether the libraries fit into the memory that this process may have, and whether it keeps what it has."""
+"""Memory limits, and keeping freed memory in the process."""
 
 import ctypes
 import os
@@ -9,27 +9,27 @@ import sys
 from evenhand.core.errors import EvenhandError
 
 PATIENCE = 90.0
-"""Seconds that loading may take."""
+"""Seconds to wait for the trial import."""
 EVERYTHING = (
     "room = bytearray(2**28); import evenhand.cli.grid_progress, evenhand.experiments.api, evenhand.report.page"
 )
-"""All that a verb loads, and some room to work in."""
+"""Imports everything that commands need, with some memory to spare."""
 KEPT = 2**30
-"""Bytes that are kept for the next step instead of being given back to the system."""
+"""Bytes that are kept for the next step instead of being returned to the system."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def require_memory() -> None:
-    """Refuse a limit on memory (`ulimit -v`) that does not hold what is loaded: some libraries would wait for ever.
+    """Refuse a memory limit (`ulimit -v`) that is too low for the libraries: some would hang.
 
-    Without a limit nothing is done; with one, another process tries.
+    Without a limit nothing is done; with one, another process tries to import them.
 
     Raises:
         EvenhandError: the limit is too low.
     """
     try:
         import resource
-    except ImportError:  # Windows knows no such limit
+    except ImportError:  # not on Windows
         return
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
@@ -40,22 +40,22 @@ def require_memory() -> None:
     except subprocess.TimeoutExpired:
         fits = False
     except OSError:
-        return  # no process can be made to try it
+        return  # no process can be started
     if not fits:
         raise EvenhandError(
-            f"Memory is limited to {limit / 2**30:.1f} GiB, which does not hold what evenhand loads; raise ulimit -v."
+            f"Memory is limited to {limit / 2**30:.1f} GiB, too little for the libraries of evenhand; raise ulimit -v."
         )
 
 
 def keep_freed_memory() -> bool:
-    """Have this process keep the memory that a training step frees: the next step asks for the same again.
+    """Keep the memory that a training step frees in the process, for the next step.
 
-    The GNU C library gives large blocks back to the system at once, which clears every page of them when they come
-    again: 4,000 to 5,000 pages for a step of `resnet8` with 64 images, and a tenth of its time on a processor. Nothing
-    is done with another C library, or where the user has set how this one behaves.
+    The GNU C library returns large blocks to the system, which clears every page when it is allocated again: 4,000 to
+    5,000 pages per step of `resnet8` with 64 images, a tenth of its time on a CPU. Nothing is done with another C
+    library, or if the user has configured malloc.
 
     Returns:
-        Whether it does so now.
+        Whether freed memory is kept now.
 
     Example:
         >>> from evenhand.core.memory import keep_freed_memory
@@ -67,6 +67,6 @@ def keep_freed_memory() -> bool:
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # a program that is linked with another allocator
+    except (OSError, AttributeError):  # linked with another allocator
         return False
     return all(mallopt(which, KEPT) == 1 for which in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD))

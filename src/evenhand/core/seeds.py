@@ -1,4 +1,4 @@
-"""Named randomness: one seed, a separate stream for each purpose, so that changing one never disturbs another."""
+"""Random streams: one seed, a separate stream per purpose, so that they do not affect each other."""
 
 import zlib
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 def stream(seed: int, name: str, *steps: int) -> np.random.Generator:
-    """Return the random stream of this name under this seed.
+    """Return the random stream of a name and a seed.
 
     Args:
         seed: the run's seed, 0 or more.
-        name: what the numbers are for, such as `"subset"`, `"validation"`, `"order"` or `"augmentation"`.
-        steps: where in the work this is, an epoch for instance; each has a stream of its own.
+        name: the purpose, such as `"subset"`, `"validation"`, `"order"` or `"augmentation"`.
+        steps: such as the epoch; each has a stream of its own.
 
     Example:
         >>> from evenhand.core.seeds import stream

@@ -1,4 +1,4 @@
-"""The one grammar for objectives, imbalances and whatever else is chosen by a short text.
+"""The grammar of specs: objectives, imbalances and other choices as short text.
 
 A spec is `name`, `name:value`, or `name:key=value:key=value`; parts are joined by `+`, lists of specs by `,`.
 """
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 @dataclass(frozen=True)
 class SpecPart:
-    """One part of a spec: its name, the value right behind the name (or None), and the named options, all as text."""
+    """A part of a spec: its name, the value after the name (or None), and its options, all as text."""
 
     name: str
     value: str | None = None
@@ -21,7 +21,7 @@ class SpecPart:
 
 
 def parse(text: str) -> tuple[SpecPart, ...]:
-    """Read one spec, of one or more parts joined by `+`.
+    """Parse a spec of one or more parts joined by `+`.
 
     Example:
         >>> from evenhand.core.spec import parse

@@ -1,16 +1,16 @@
-"""Words for messages, names and cells."""
+"""Text for messages, file names and tables."""
 
 import json
 import re
 from collections.abc import Iterable, Sequence
 
 _JOINERS = "\u200c\u200d"
-"""Zero-width joiners: scripts and emoji need them, and they move nothing."""
+"""Zero-width joiners, which some scripts and emoji need."""
 _FORMULA = re.compile(r"[=+\-@\t\r\n|%]")
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
-    """Name the first few of many.
+    """Return the first few names of a list, and how many more there are.
 
     Example:
         >>> from evenhand.core.text import some
@@ -22,7 +22,7 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 def clipped(text: str, most: int = 150) -> str:
-    """Return a text that is not too long for a sentence: of a longer one the begin and the end.
+    """Shorten a text to its beginning and its end.
 
     Example:
         >>> from evenhand.core.text import clipped
@@ -34,11 +34,11 @@ def clipped(text: str, most: int = 150) -> str:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    r"""Return a text with what a terminal or a browser would obey, such as escapes and marks of direction, spelled out.
+    r"""Escape control characters, such as terminal escapes and marks of direction.
 
     Args:
-        text: from anywhere.
-        keep: letters that stay as they are, such as the line breaks of several lines.
+        text: any text.
+        keep: characters that are not escaped, such as line breaks.
 
     Example:
         >>> from evenhand.core.text import visible
@@ -54,7 +54,7 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def json_line(content: object, *, indent: int | None = None) -> str:
-    r"""Return JSON that can be read as it stands: letters of any script, but nothing that a terminal would obey.
+    r"""Return JSON with letters of any script, but control characters escaped.
 
     Example:
         >>> from evenhand.core.text import json_line
@@ -68,7 +68,7 @@ def json_line(content: object, *, indent: int | None = None) -> str:
 
 
 def plain_cell(value: object) -> object:
-    r"""Return a cell of a CSV that no spreadsheet takes for a formula: such a text gets an apostrophe in front.
+    r"""Return a CSV cell that no spreadsheet runs as a formula: such text gets an apostrophe in front.
 
     Example:
         >>> from evenhand.core.text import plain_cell
@@ -80,7 +80,7 @@ def plain_cell(value: object) -> object:
 
 
 def slug(*parts: str, most: int = 40) -> str:
-    """Return a name for a file or folder out of texts: safe on any system, at most `most` letters of each, joined by _.
+    """Return a file name from texts: safe on any system, at most `most` characters of each, joined by _.
 
     Example:
         >>> from evenhand.core.text import slug
@@ -95,7 +95,7 @@ def _safe(text: str, most: int) -> str:
 
 
 def markdown_escaped(text: str) -> str:
-    r"""Return a text that Markdown shows as it is.
+    r"""Escape a text for Markdown.
 
     Example:
         >>> from evenhand.core.text import markdown_escaped
@@ -107,7 +107,7 @@ def markdown_escaped(text: str) -> str:
 
 
 def markdown_table(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table of Markdown.
+    """Return a Markdown table.
 
     Example:
         >>> from evenhand.core.text import markdown_table
@@ -122,11 +122,11 @@ def markdown_table(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
-    """Return lines of columns, two spaces apart, as wide as their widest cell on a terminal.
+    """Return the lines of a table with aligned columns, two spaces apart.
 
     Args:
-        rows: of cells, all of the same number.
-        left: columns that start together; the others end together.
+        rows: rows of equally many cells.
+        left: left-aligned columns; the others are right-aligned.
 
     Example:
         >>> from evenhand.core.text import text_table

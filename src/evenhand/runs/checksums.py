@@ -1,4 +1,4 @@
-"""Checksums beside weights, state and predictions, so that silent damage is told."""
+"""Checksums of weights, state and predictions, to detect silent damage."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from evenhand.runs.filenames import CHECKED, CHECKSUMS, FOLDERS
 
 @contextmanager
 def replacing_checked(path: Path) -> Iterator[Path]:
-    """Give a temporary file for a file of a run, as `replacing` does, and keep its checksum.
+    """Yield a temporary file for a file of a run, as `replacing` does, and store its checksum.
 
-    The new checksum is written down before the file gets its name, and the old one is kept until then: whenever the
-    process is killed, the file that is there has its checksum.
+    The new checksum is stored before the file gets its name, and the old one until after: whenever the process is
+    killed, the file on disk has a checksum.
     """
     folder, name = _place(path)
     if name not in CHECKED:
@@ -30,10 +30,10 @@ def replacing_checked(path: Path) -> Iterator[Path]:
 
 
 def check(path: Path) -> None:
-    """Refuse a file of a run that is not as it was written; one without a checksum is taken as it is.
+    """Compare a file of a run with its checksum, if there is one.
 
     Raises:
-        EvenhandError: the checksum is another one, or cannot be found out.
+        EvenhandError: the checksum differs, or cannot be computed.
     """
     folder, name = _place(path)
     expected = _known(folder).get(name) if (folder / CHECKSUMS).is_file() else None
@@ -44,11 +44,11 @@ def check(path: Path) -> None:
     except OSError as error:
         raise EvenhandError(f"{reason(error)}.") from error
     if found not in expected:
-        raise EvenhandError(f"its checksum is not the one in {CHECKSUMS}, so it was changed since it was written.")
+        raise EvenhandError(f"its checksum differs from {CHECKSUMS}, so it changed after it was written.")
 
 
 def _place(path: Path) -> tuple[Path, str]:
-    """Return the folder of the run that a file belongs to, and its name there."""
+    """Return the run folder of a file, and the file's name in it."""
     folder = path.parent.parent if path.parent.name in FOLDERS else path.parent
     return folder, path.relative_to(folder).as_posix()
 
@@ -57,12 +57,12 @@ def _known(folder: Path) -> dict[str, list[str]]:
     path = folder / CHECKSUMS
     content = read_json(path, 2**16)
     if not all(isinstance(own, list) and all(isinstance(each, str) for each in own) for own in content.values()):
-        raise EvenhandError(f"Cannot read {path}: expected lists of checksums; remove it to do without.")
+        raise EvenhandError(f"Cannot read {path}: expected lists of checksums; delete it to skip the check.")
     return content
 
 
 def _known_or_none(folder: Path) -> dict[str, list[str]]:
-    """Return what is known; damaged checksums are begun anew, for the file at hand is whole."""
+    """Return the stored checksums; damaged ones are discarded."""
     try:
         return _known(folder)
     except EvenhandError:

@@ -1,4 +1,4 @@
-"""The value of each setting that a run's name leaves out, and that a config which lacks the setting means."""
+"""The default of each setting for run names and for old configs that lack the setting."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,14 +41,14 @@ FROZEN: dict[str, Any] = {
     "seed": 0,
     "track_test": False,
 }
-"""Never change an entry, or finished runs would be done again: a new default is a matter of `config.py` alone.
+"""Never change an entry: finished runs would get another name and be trained again. Change `config.py` instead.
 
-A new setting gets an entry with the value under which runs are what they were before it came, whatever its default.
+A new setting gets an entry with the value that means what runs did before the setting existed.
 """
 
 
 def with_frozen(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a run's config with what it does not say filled in: it was written before that setting.
+    """Fill in the settings that a run's config lacks because it was written before they existed.
 
     Example:
         >>> from evenhand.runs.name_defaults import with_frozen
@@ -59,6 +59,6 @@ def with_frozen(content: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in FROZEN.items():
         section, _, key = name.rpartition(".")
         into = filled.setdefault(section, {}) if section else filled
-        if isinstance(into, dict):  # else it is wrong, which is told where it is checked
+        if isinstance(into, dict):  # otherwise reported by the validation
             into.setdefault(key, value)
     return filled

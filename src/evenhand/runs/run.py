@@ -1,4 +1,4 @@
-"""A run is a folder, as a type: the one reader and the one writer of each of its files."""
+"""A run is a folder: the reader and writer of each of its files."""
 
 import csv
 import io
@@ -40,10 +40,10 @@ LARGEST = {
     names.ENVIRONMENT: 2**16,
     names.ADJUSTMENT: 2**25,
 }
-"""Bytes: ImageNet's ids take 52 million, the summary of 1,000 classes about 10 million."""
+"""Largest sizes in bytes: ImageNet's ids take 52 million, the summary of 1,000 classes about 10 million."""
 
 Status = Literal["missing", "begun", "trained", "finished"]
-"""No run yet; it has a config; its last epoch is done; it was judged, which is the last thing a run does."""
+"""No config yet; it has a config; its last epoch is done; it was evaluated, which is the last step of a run."""
 _FILES = {"splits": names.SPLITS, "predictions": names.PREDICTIONS, "summary": names.SUMMARY}
 _Arrays = TypeVar("_Arrays", Features, Thumbnails)
 _Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
@@ -53,9 +53,8 @@ _Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
 class Run:
     """The folder of a run.
 
-    What stands in it is read when it is first asked for, checked, and kept; a writer replaces what was kept. Each
-    property names the file that it could not read, and why, in the one sentence of an `EvenhandError`. A run can be
-    given wherever a path can.
+    Files are read and checked on first access, and cached; writing a file clears the cache. A property whose file
+    cannot be read raises an `EvenhandError` with the file and the reason. A run can be given wherever a path can.
 
     Args:
         path: the folder; it need not exist yet.
@@ -87,11 +86,11 @@ class Run:
         """The name of the folder."""
         return self.path.name
 
-    # How far it is: always as the folder is now
+    # Progress, never cached
 
     @property
     def status(self) -> Status:
-        """How far the run has come."""
+        """The progress of the run."""
         if self.has(names.SUMMARY):
             return "finished"
         if self.has(names.LAST_WEIGHTS):
@@ -100,12 +99,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether it was judged."""
+        """Whether it was evaluated."""
         return self.status == "finished"
 
     @property
     def begun(self) -> bool:
-        """Whether there is a run at all."""
+        """Whether the folder has a config."""
         return self.has(names.CONFIG)
 
     @property
@@ -115,7 +114,7 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """What continues it."""
+        """The command that continues it."""
         return shlex.join(["evenhand", "train", "--resume", str(self.path)])
 
     @property
@@ -135,7 +134,7 @@ class Run:
             return False
 
     def require(self) -> None:
-        """Refuse what is no run."""
+        """Refuse a folder without a run."""
         if self.begun:
             return
         found = "there is no such folder"
@@ -145,57 +144,57 @@ class Run:
             found = "it is a file; give the folder of a run"
         raise EvenhandError(f"{self.path} is no run: {found}.")
 
-    # What it was asked for
+    # Config, environment and splits
 
     @cached_property
     def config(self) -> Config:
-        """Everything that is needed to repeat it."""
+        """All settings of the run."""
         self.require()
         return load_config(self.path / names.CONFIG)
 
     @cached_property
     def config_text(self) -> str:
-        """Its config as it stands in the file."""
+        """The text of its config file."""
         return self._text(names.CONFIG, 2**16)
 
     @property
     def command(self) -> str:
-        """What was typed to make it, or what repeats it."""
+        """The command that made it, or one that repeats it."""
         first = self.config_text.partition("\n")[0]
         if first.startswith("#") and not first.startswith(RESOLVED):
             return first.removeprefix("#").strip()
         return shlex.join(["evenhand", "train", "--config", str(self.path / names.CONFIG)])
 
     def write_config(self, config: Config, command: str = "", resolved: Mapping[str, Any] | None = None) -> None:
-        """Write its config, on top the command that made it and what was decided where the config leaves it open."""
+        """Write its config, below the command that made it and the settings that the config leaves open."""
         save_config(config, self.path / names.CONFIG, command, resolved)
         self._forget("config", "config_text")
 
     @cached_property
     def environment(self) -> Environment:
-        """On what it was made; empty where nothing was written down."""
+        """Versions and machine; empty if not stored."""
         return self._typed(Environment, names.ENVIRONMENT) if self.has(names.ENVIRONMENT) else Environment()
 
     def write_environment(self, content: Mapping[str, Any]) -> None:
-        """Write down on what it is made."""
+        """Write versions and machine."""
         self._write_json(names.ENVIRONMENT, content)
         self._forget("environment")
 
     @cached_property
     def splits(self) -> SplitIds:
-        """The images it was trained, validated and tested on."""
+        """The ids of its training, validation and test images."""
         return self._typed(SplitIds, names.SPLITS)
 
     def write_splits(self, splits: SplitIds) -> None:
-        """Write down on which images it is trained, validated and tested."""
+        """Write the ids of its training, validation and test images."""
         self._write_json(names.SPLITS, splits.model_dump(), indent=0)
         self._forget("splits")
 
-    # How it went
+    # History
 
     @cached_property
     def history(self) -> list[EpochRow]:
-        """One row per epoch; none before the first is done."""
+        """One row per finished epoch."""
         if not self.has(names.HISTORY):
             return []
         path = self.path / names.HISTORY
@@ -212,21 +211,21 @@ class Run:
         return rows
 
     def write_history(self, rows: Sequence[EpochRow]) -> None:
-        """Write all epochs anew, with every digit: the columns that all of them have."""
+        """Write all epochs in full precision, with the columns that all of them have."""
         shared = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
         write_csv(self.path / names.HISTORY, [{name: row[name] for name in shared} for row in rows])
         self._forget("history")
 
-    # What it learnt
+    # Weights and state
 
     @property
     def best_weights(self) -> Path:
-        """The file of the weights of the best epoch so far; `training.checkpoint` reads and writes it."""
+        """The file of the best epoch's weights so far; `training.checkpoint` reads and writes it."""
         return self.path / names.BEST_WEIGHTS
 
     @property
     def last_weights(self) -> Path:
-        """The file of the weights of the last epoch."""
+        """The file of the last epoch's weights."""
         return self.path / names.LAST_WEIGHTS
 
     @property
@@ -241,39 +240,39 @@ class Run:
 
     @property
     def selected_weights(self) -> Path:
-        """The file of the weights that its config selects, there or not."""
+        """The file of the weights that its config selects, which may not exist yet."""
         return self.last_weights if self.config.select == "last" else self.best_weights
 
     @property
     def weights(self) -> Path:
-        """The file of the selected weights of a run whose last epoch is done."""
+        """The file of its selected weights; refuses an unfinished run."""
         selected = self.selected_weights
         if not self.has(names.LAST_WEIGHTS):
             begun = self.has(names.BEST_WEIGHTS)
-            instead = f"; predict and export take {self.best_weights}, the best epoch so far, too" if begun else ""
+            instead = f"; predict and export also take {self.best_weights}, the best epoch so far" if begun else ""
             raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}{instead}.")
         return selected
 
-    # How it was judged
+    # Results
 
     @cached_property
     def predictions(self) -> Predictions:
-        """What the selected weights say about the test images."""
+        """Predictions of the test images."""
         return self._read_predictions(names.PREDICTIONS, "test")
 
     def write_predictions(self, predictions: Predictions) -> Path:
-        """Keep what the selected weights say about the test images; return the file."""
+        """Write the predictions of the test images; return the file."""
         self._write_predictions(names.PREDICTIONS, predictions)
         self._forget("predictions", "summary", "features", "thumbnails")
         return self.path / names.PREDICTIONS
 
     @cached_property
     def validation_predictions(self) -> Predictions | None:
-        """What the selected weights say about the validation images; None where there are none."""
+        """Predictions of the validation images; None: there are none."""
         return self._read_predictions(names.VALIDATION, "val") if self.has(names.VALIDATION) else None
 
     def write_validation_predictions(self, predictions: Predictions) -> None:
-        """Keep what the selected weights say about the validation images."""
+        """Write the predictions of the validation images."""
         self._write_predictions(names.VALIDATION, predictions)
         self._forget("validation_predictions")
 
@@ -283,28 +282,28 @@ class Run:
         return self._read_arrays(Features, names.FEATURES)
 
     def write_features(self, features: Features) -> None:
-        """Keep the layer before the classifier, of some test images."""
+        """Write the layer before the classifier, of some test images."""
         self._write_arrays(names.FEATURES, features)
         self._forget("features")
 
     @cached_property
     def thumbnails(self) -> Thumbnails:
-        """Small pictures of some test images."""
+        """Thumbnails of some test images."""
         return self._read_arrays(Thumbnails, names.THUMBNAILS)
 
     def write_thumbnails(self, thumbnails: Thumbnails) -> None:
-        """Keep small pictures of some test images."""
+        """Write thumbnails of some test images."""
         self._write_arrays(names.THUMBNAILS, thumbnails)
         self._forget("thumbnails")
 
     @cached_property
     def summary(self) -> Summary:
-        """Its judgement, which has been compared with its predictions if they can be read."""
+        """Its results, checked against its predictions if these can be read."""
         if not self.has(names.SUMMARY):
             self.require()
             raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}.")
         summary = self._typed(Summary, names.SUMMARY)
-        # Not kept for this alone: a list of many runs needs their summaries only.
+        # Not cached: a list of many runs needs only their summaries.
         kept = self.__dict__.get("predictions")
         predictions = kept or self._other(lambda: self._read_predictions(names.PREDICTIONS, "test"))
         if predictions is not None:
@@ -313,18 +312,18 @@ class Run:
         return summary
 
     def write_summary(self, content: Mapping[str, Any]) -> Path:
-        """Write its judgement, `metrics.summary.summarise` and what the run was; return the file."""
+        """Write its results and what the run was; return the file."""
         self._write_json(names.SUMMARY, content)
         self._forget("summary")
         return self.path / names.SUMMARY
 
     @cached_property
     def adjustment(self) -> Adjustment | None:
-        """What is done to its logits after training, by those who use the model; None: nothing."""
+        """The adjustment of its logits that predict, export and load apply; None: none."""
         return self._typed(Adjustment, names.ADJUSTMENT) if self.has(names.ADJUSTMENT) else None
 
     def write_adjustment(self, content: Mapping[str, Any] | None) -> Path:
-        """Keep what is done to its logits after training, or that nothing is; return the file."""
+        """Write the adjustment of its logits, or remove it (None); return the file."""
         if content is None:
             (self.path / names.ADJUSTMENT).unlink(missing_ok=True)
         else:
@@ -332,12 +331,12 @@ class Run:
         self._forget("adjustment")
         return self.path / names.ADJUSTMENT
 
-    # How a file is read and written
+    # Reading and writing files
 
     def _path(self, name: str) -> Path:
         path = self.path / name
         if not self.has(name):
-            raise EvenhandError(f"{path} is no file." if path.exists() else f"{name} is missing in {self.path}.")
+            raise EvenhandError(f"{path} is not a file." if path.exists() else f"{name} is missing in {self.path}.")
         return path
 
     def _checked(self, name: str) -> Path:
@@ -363,9 +362,9 @@ class Run:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))[:100]
-            told = reason(ValueError(first["msg"].removeprefix("Value error, ")))
-            told = told[:1].lower() + told[1:]
-            raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{told}.") from error
+            why = reason(ValueError(first["msg"].removeprefix("Value error, ")))
+            why = why[:1].lower() + why[1:]
+            raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any], **options: Any) -> None:
         write_json(self.path / name, content, **options)
@@ -378,7 +377,7 @@ class Run:
             if splits is not None:
                 check_ids(predictions, getattr(splits, split), {"val": "validation"}.get(split, split))
             if card is not None and tuple(card["class_names"]) != predictions.class_names:
-                raise EvenhandError("its classes are not those of the weights beside it.")
+                raise EvenhandError("its classes differ from those of the weights.")
         return predictions
 
     def _card(self) -> dict[str, Any]:
@@ -403,7 +402,7 @@ class Run:
             write_arrays(temporary, **vars(content))
 
     def _other(self, read: Callable[[], Any]) -> Any:
-        """Return what another file says, to compare with; its own damage is told where it is itself asked for."""
+        """Return another file to compare with; None if it is damaged, which is reported where it is read itself."""
         with suppress(EvenhandError):
             return read()
         return None
@@ -421,14 +420,14 @@ class Run:
 
 
 def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Read what can be read of a run, for a list in which one bad run must not hide the others.
+    """Read the files of a run that can be read, for a list in which one bad run must not hide the others.
 
     Args:
-        run: whose files may be missing, half written, damaged, or made by strangers.
-        properties: such as `config`; those whose file is not there yet are left out.
+        run: its files may be missing, incomplete or damaged.
+        properties: such as `config`; those whose file does not exist yet are left out.
 
     Returns:
-        What could be read, by property; and for each file that could not, a sentence that names no folder.
+        The values by property, and one sentence per unreadable file, without the path of the folder.
     """
     read: dict[str, Any] = {}
     problems: list[str] = []
@@ -443,15 +442,15 @@ def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[st
 
 
 def runs_in(folder: Path | str) -> list[Run]:
-    """Return the runs that lie in a folder, begun or finished, by name."""
+    """Return the runs in a folder, finished or not, by name."""
     return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}"))]
 
 
 def card_of(path: Path) -> dict[str, Any]:
-    """Read what travels with weights, from the head of their file alone: class names, sizes, normalisation.
+    """Read the card of a file of weights from its header: class names, sizes, normalisation.
 
     Raises:
-        EvenhandError: there are no weights, or they are damaged or not of evenhand.
+        EvenhandError: the file is missing, damaged or not of evenhand.
     """
     try:
         if not path.is_file():
@@ -459,7 +458,7 @@ def card_of(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             if size > 2**24:
-                raise ValueError("its head is too long")
+                raise ValueError("its header is too long")
             card: Any = json.loads(json.loads(file.read(size))["__metadata__"]["evenhand"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {reason(error)}.") from error

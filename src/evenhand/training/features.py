@@ -1,4 +1,4 @@
-"""Features of every image by a frozen network: computed once, kept on disk, continued after an interruption."""
+"""Feature extraction with a frozen network: computed once, cached on disk, resumed after an interruption."""
 
 import hashlib
 import logging
@@ -36,22 +36,22 @@ from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
 
 BATCH_SIZE = 6
-"""On a CPU more images at once are slower: what lies between two layers no longer fits its caches."""
+"""Larger batches are slower on a CPU: activations no longer fit its caches."""
 BATCH_SIZE_CUDA = 64
 SAVE_EVERY = 10.0
-"""Seconds of work that an interruption may cost."""
+"""Seconds between two saves: the most work that an interruption loses."""
 
 _logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True, eq=False)
 class ExtractedFeatures:
-    """What a frozen network makes of the images of a source."""
+    """The features of the images of a source."""
 
     values: NDArray[np.float16]
-    """(N, V, F): of every row in each of V views, as it is and mirrored; zeros where it cannot be read."""
+    """(N, V, F): per row and view (original, mirrored); zeros where the image cannot be read."""
     bad: dict[int, str]
-    """Rows whose images cannot be read, and why."""
+    """The reason for each row whose image cannot be read."""
 
 
 def extract_features(
@@ -64,23 +64,22 @@ def extract_features(
     progress: bool = True,
     device: torch.device | str = "cpu",
 ) -> ExtractedFeatures:
-    """Put every image through a frozen network, unless its features are on disk already.
+    """Compute the features of every image with a frozen network, or read them from the cache.
 
-    Features are kept by the content of the weights, of the image and of what is done to it, so that nothing is
-    computed twice and nothing is reused wrongly. While the network works the next batch is decoded. What is done when
-    the work is interrupted is kept.
+    The cache is keyed by the content of the weights and of the image, and by the preprocessing. While the network
+    computes, the next batch is decoded. Features computed before an interruption are kept.
 
     Args:
         pixels: the images.
-        backbone: the network, whose transform says how images are resized, cut and normalised.
-        mirrored: also compute the features of every image as a mirror shows it.
-        skip_bad: leave unreadable images out and list them in `bad` instead of refusing.
-        cache: folder for features; None: in the user's cache folder.
-        progress: show a progress bar on stderr; where that is no terminal, a line from time to time.
-        device: where to compute.
+        backbone: the network, with its preprocessing.
+        mirrored: also compute the features of mirrored images.
+        skip_bad: list unreadable images in `bad` instead of raising.
+        cache: folder of the feature cache; None: in the user's cache folder.
+        progress: show a progress bar on stderr, or lines if it is not a terminal.
+        device: of the computation.
 
     Raises:
-        EvenhandError: images cannot be read (and `skip_bad` is off), or the network answers NaN.
+        EvenhandError: images cannot be read (and `skip_bad` is off), or features are NaN.
 
     Example:
         >>> import tempfile
@@ -102,7 +101,7 @@ def extract_features(
         store = _open_store(root, backbone, mirror)
         missing = rows.keys() - store.fill(rows, into)
         if missing:
-            with store.lock():  # who held it before may have computed what is missing
+            with store.lock():  # another process may have computed what is missing
                 missing -= store.fill({digest: rows[digest] for digest in missing}, into)
                 todo = {digest: places for digest, places in rows.items() if digest in missing}
                 extraction = _Extraction(pixels, backbone, store, mirror, torch.device(device))
@@ -114,7 +113,7 @@ def extract_features(
 
 
 class _Extraction:
-    """The work on the images of one view that are not in the store yet."""
+    """Feature extraction for one view, of the images that are not in the store."""
 
     def __init__(
         self,
@@ -139,7 +138,7 @@ class _Extraction:
         bad: dict[int, str],
         advance: Callable[[int], None],
     ) -> None:
-        """Compute the features of each image once, write them to its rows, and keep them on disk from time to time."""
+        """Compute the features of each image once, copy them to its rows, and save regularly."""
         pending: list[bytes] = []
         saved, keeping = time.monotonic(), True
         try:
@@ -149,7 +148,7 @@ class _Extraction:
                 if keeping and time.monotonic() - saved > SAVE_EVERY:
                     keeping, saved = self._save(pending, rows, into), time.monotonic()
                     pending.clear()
-        finally:  # also when someone presses Ctrl-C
+        finally:  # also after Ctrl-C
             if keeping:
                 self._save(pending, rows, into)
 
@@ -159,7 +158,7 @@ class _Extraction:
         into: NDArray[np.float16],
         bad: dict[int, str],
     ) -> list[bytes]:
-        """Write the features of a batch; return the digests of the images that could be read."""
+        """Write the features of a batch; return the digests of its readable images."""
         read: list[tuple[bytes, list[int], NDArray[np.uint8]]] = []
         for (digest, places), image in batch:
             if isinstance(image, BadImage):
@@ -175,7 +174,7 @@ class _Extraction:
         return not pending or self.store.add(pending, into[[rows[digest][0] for digest in pending]])
 
     def _read(self, item: tuple[bytes, list[int]]) -> NDArray[np.uint8]:
-        """Return the square that the network sees, (S, S, 3)."""
+        """Return the centre crop of an image, (S, S, 3)."""
         digest, (row, *_) = item
         content = None
         if isinstance(self.pixels, FilePixels):
@@ -194,8 +193,8 @@ class _Extraction:
         features = self.backbone(self.preprocessing.normalise(pixels)).half()
         if not features.isfinite().all():
             raise EvenhandError(
-                f"{self.backbone.name} answers NaN or numbers beyond float16: its weights from "
-                f"{self.backbone.weights.source} are of no use for features."
+                f"{self.backbone.name} gives features that are NaN or beyond float16; use other weights than "
+                f"{self.backbone.weights.source}."
             )
         return np.asarray(features.cpu())
 
@@ -210,7 +209,7 @@ class _Speed(ProgressColumn):
 
 @contextmanager
 def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """Show how far the work is, how fast it goes and how long it takes; in a pipe, a line now and then."""
+    """Show a progress bar with speed and remaining time; if stderr is not a terminal, lines."""
     hidden = not (show and sys.stderr.isatty())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
@@ -233,11 +232,11 @@ def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
 def _rows_by_content(
     pixels: FilePixels | ArrayPixels, bad: dict[int, str], *, progress: bool
 ) -> dict[bytes, list[int]]:
-    """Return the rows of each image by the digest of its content; the same picture twice is one image."""
+    """Return the rows of each image by the digest of its content; duplicates share one digest."""
     rows: dict[bytes, list[int]] = {}
-    # In parts: every run does this, and to hand out each file alone would cost more than to read it.
+    # In chunks: a task per file would cost more than reading it.
     threads = Threads(processors(), progress)
-    for part in threads.map(lambda part: _content_digests(pixels, part), np.arange(len(pixels)), "Looking at images"):
+    for part in threads.map(lambda part: _content_digests(pixels, part), np.arange(len(pixels)), "Checking images"):
         for row, digest in part:
             if isinstance(digest, BadImage):
                 bad[row] = digest.reason
@@ -252,13 +251,13 @@ def _content_digests(pixels: FilePixels | ArrayPixels, rows: NDArray[np.int64]) 
         try:
             content = _read_file(pixels, row) if isinstance(pixels, FilePixels) else pixels.images[row].tobytes()
             digests.append((row, _digest(content, pixels, row)))
-        except BadImage as error:  # noqa: PERF203 - beside reading a file, a `try` costs nothing
+        except BadImage as error:  # noqa: PERF203 - reading the file costs far more
             digests.append((row, error))
     return digests
 
 
 def _digest(content: bytes, pixels: FilePixels | ArrayPixels, row: int) -> bytes:
-    """Name an image by its bytes and by which part of it is meant."""
+    """Return a digest of an image's bytes and of its crop box."""
     digest = hashlib.sha256(content)
     if isinstance(pixels, ArrayPixels):
         digest.update(f"array {pixels.images.shape[1:]}".encode())
@@ -272,7 +271,7 @@ def _read_file(pixels: FilePixels, row: int) -> bytes:
     path = os.path.join(pixels.root, pixels.paths[row])
     try:
         require_file(path)
-        with open(path, "rb", buffering=0) as file:  # read whole: a buffer would only cost
+        with open(path, "rb", buffering=0) as file:  # read at once, so a buffer would not help
             return file.read()
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -1,4 +1,4 @@
-"""A trained model at work: images in, probabilities out, seen just as the network saw test images in training."""
+"""Prediction with a trained model: images to probabilities, with the preprocessing of its test set."""
 
 import logging
 import os
@@ -36,26 +36,26 @@ _logger = logging.getLogger("evenhand")
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """What a model says about a few images."""
+class BatchPrediction:
+    """The predictions for a batch of images."""
 
     items: list[Item]
-    """Those that could be read, as they were given."""
+    """The readable images, as they were given."""
     probabilities: NDArray[np.float32]
-    """(B, K), a row for each of them."""
+    """(B, K), one row per readable image."""
     bad: list[tuple[Item, str]]
-    """Those that could not be read, and why."""
+    """The unreadable images, and why."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A trained network with everything it takes to use it; :func:`load` makes one.
+    """A trained network with its preprocessing and class names; :func:`load` returns one.
 
     Attributes:
         network: in evaluation mode, in float32. It takes normalised images, (N, C, S, S), and returns logits, (N, K).
-        adjustment: what is added to them, (K,), if the run was given an adjustment (`evenhand evaluate --adjust`).
-        card: what travels with the weights: class names, channels, image size, crop and normalisation.
-        device: where the network is.
+        card: class names, channels, image size, crop and normalisation.
+        device: of the network.
+        adjustment: added to the logits, (K,), if the run has an adjustment (`evenhand evaluate --adjust`).
     """
 
     network: Classifier | Ensemble
@@ -77,11 +77,11 @@ class TrainedModel:
             images: paths of image files, PIL images, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, tensors
                 (C, H, W) of uint8 or of floats from 0 to 1, or one array (N, H, W, C) or tensor (N, C, H, W); also a
                 single one of these.
-            batch_size: images that go through the network together.
-            skip_bad: give NaN for files that cannot be read, and name them on the logger `evenhand`.
+            batch_size: images per batch.
+            skip_bad: return NaN for unreadable files, and log a warning.
 
         Raises:
-            EvenhandError: if files cannot be read (and `skip_bad` is off), or an array is no image.
+            EvenhandError: files cannot be read (and `skip_bad` is off), or an array is not an image.
         """
         items = _listed(images)
         rows = np.full((len(items), len(self.class_names)), np.nan, np.float32)
@@ -96,22 +96,24 @@ class TrainedModel:
             _logger.warning("%d of %d images cannot be read; the first: %s", len(unreadable), done, unreadable[0])
         return rows
 
-    def stream(self, images: Iterable[Item], batch_size: int = 64, *, skip_bad: bool = False) -> Iterator[Answer]:
-        """Answer for any number of images, batch by batch, holding only two batches at a time.
+    def stream(
+        self, images: Iterable[Item], batch_size: int = 64, *, skip_bad: bool = False
+    ) -> Iterator[BatchPrediction]:
+        """Predict any number of images, batch by batch, with at most two batches in memory.
 
         Args:
             images: paths or arrays, as :meth:`predict` takes them.
-            batch_size: images in an answer, at most.
-            skip_bad: list unreadable files in `Answer.bad`; else they end the stream with an `EvenhandError`.
+            batch_size: images per batch.
+            skip_bad: list unreadable files in `BatchPrediction.bad` instead of raising an `EvenhandError`.
         """
         for part, logits, bad in self.forward(images, self.read, batch_size):
             _refuse(part, bad, skip_bad)
             read = [item for position, item in enumerate(part) if position not in bad]
             refused = [(part[position], error.reason) for position, error in bad.items()]
-            yield Answer(read, self.probabilities(logits), refused)
+            yield BatchPrediction(read, self.probabilities(logits), refused)
 
     def probabilities(self, logits: Tensor) -> NDArray[np.float32]:
-        """Return probabilities (N, K) of logits as the network gives them, with the adjustment of the run."""
+        """Return probabilities (N, K) of the network's logits, with the adjustment of the run."""
         adjusted = logits if self.adjustment is None else logits + self.adjustment
         return np.asarray(adjusted.softmax(1).numpy(), np.float32)
 
@@ -122,24 +124,24 @@ class TrainedModel:
         batch_size: int,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> Iterator[tuple[list[_T], Tensor, dict[int, BadImage]]]:
-        """Read items by threads and put them through the network; while it works, the next batch is read.
+        """Read items in threads and compute their logits; while the network computes, the next batch is read.
 
         Args:
-            items: whatever `read` makes images of.
+            items: anything that `read` takes.
             read: returns uint8, (H, W, C), with the image size and the channels of the card, or raises `BadImage`.
-            batch_size: items in a batch.
-            autocast: the context the network computes in.
+            batch_size: items per batch.
+            autocast: the context of the computation.
 
         Yields:
-            The items of a batch; the logits of those that could be read, float32 on the CPU; and by position in the
-            batch why the others could not.
+            The items of a batch; the logits of the readable ones, float32 on the CPU; and the errors of the others, by
+            position in the batch.
         """
         if batch_size < 1:
             raise EvenhandError(f"The batch size must be at least 1, got {batch_size}.")
         for batch in read_ahead(items, read, batch_size):
-            yield self._answer(batch, autocast)
+            yield self._forward_batch(batch, autocast)
 
-    def _answer(
+    def _forward_batch(
         self,
         batch: list[tuple[_T, NDArray[np.uint8] | BadImage]],
         autocast: Callable[[], AbstractContextManager[Any]],
@@ -156,14 +158,14 @@ class TrainedModel:
             return part, torch.empty(0, len(self.class_names)), bad
         pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
         with torch.inference_mode(), autocast():
-            seen = self.card.preprocessing.normalise(pixels).contiguous(memory_format=torch.channels_last)
-            logits = self.network(seen).float().cpu()
+            normalised = self.card.preprocessing.normalise(pixels).contiguous(memory_format=torch.channels_last)
+            logits = self.network(normalised).float().cpu()
         if not logits.isfinite().all():
-            raise EvenhandError("The network answers NaN or infinity: its weights are of no use; train again.")
+            raise EvenhandError("The network's logits are NaN or infinite, so its weights cannot be used; train again.")
         return part, logits, bad
 
     def read(self, item: Item) -> NDArray[np.uint8]:
-        """Bring an image to the size and the channels of the card: uint8, (H, W, C), not yet cropped."""
+        """Return an image with the size and channels of the card: uint8, (H, W, C), not cropped."""
         card = self.card
         if isinstance(item, str | Path):
             return read_image(
@@ -177,7 +179,7 @@ class TrainedModel:
         return with_channels(image, card.channels)
 
     def cut(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Cut the centre that the network sees."""
+        """Return the centre crop of an image."""
         size = self.card.preprocessing.crop_size
         top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
         return image[top : top + size, left : left + size]
@@ -189,14 +191,13 @@ def load(
     """Load a trained model.
 
     Args:
-        run: the folder of a finished run, of which the weights are taken that the run selected (best on validation,
-            or last); or a file of weights in such a folder, which needs nothing else; or the folder of a comparison,
-            of which the recommended objective's run is taken that is best on validation.
-        device: where to compute; None: on a GPU with CUDA if there is one, else on the CPU.
-        ensemble: of a comparison: average the probabilities of all runs of the recommended objective.
+        run: the folder of a finished run, whose selected weights are loaded; a file of weights; or the folder of a
+            comparison, whose recommended objective's run with the best validation result is loaded.
+        device: of the computation; None: a CUDA GPU if there is one, else the CPU.
+        ensemble: for a comparison: average the probabilities of all runs of the recommended objective.
 
     Raises:
-        EvenhandError: there is no such run, it is not finished, or its weights are damaged.
+        EvenhandError: the run is missing or not finished, or its weights are damaged.
 
     Example:
         >>> import tempfile, numpy as np, evenhand
@@ -214,7 +215,7 @@ def load(
             return _average([load(each, device=device) for each in recommended])
         run = recommended[0]
     elif ensemble:
-        raise EvenhandError(f"An ensemble is made of the runs of a comparison, and {Path(run)} is none.")
+        raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
     path = selected_weights(run)
     network, card = load_classifier(path)
     if device is None:
@@ -231,12 +232,14 @@ def load(
         normalise_head(network, adjusted.tau or 0.0)
         return TrainedModel(network.eval(), card, place)
     if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
-        raise EvenhandError(f"The adjustment of {run} is not of its {len(card.class_names)} classes; evaluate it anew.")
+        raise EvenhandError(
+            f"The adjustment of {run} does not fit {len(card.class_names)} classes; evaluate it again with --adjust."
+        )
     return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
 
 
 def _own_adjustment(run: Run) -> Adjustment | None:
-    """Return what the objective of a run itself adds to logits after training, which its predictions keep."""
+    """Return the adjustment by the post-hoc part of a run's objective, which its predictions store."""
     if not run.finished or run.config.objective.training == run.config.objective:
         return None
     added = run.predictions.adjustment
@@ -266,14 +269,12 @@ def normalise_head(network: Classifier | Ensemble, tau: float) -> None:
 
 
 def selected_weights(run: os.PathLike[str] | str) -> Path:
-    """Return the file of the weights that a finished run selected; a file is returned as it is."""
+    """Return the file of a finished run's selected weights; a file is returned unchanged."""
     folder = Path(run)
     if folder.is_file():
         return folder
     if not folder.is_dir():
-        raise EvenhandError(
-            f"There is no run and no file of weights {folder}; give the folder that evenhand train made."
-        )
+        raise EvenhandError(f"There is no run or file of weights {folder}; give the folder of a run.")
     return Run(folder).weights
 
 

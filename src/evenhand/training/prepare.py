@@ -1,4 +1,4 @@
-"""From a config to what is trained on: the table, its pixels, its splits, and how the network sees them."""
+"""The data of a run: table, images, splits and preprocessing, from a config."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,44 +25,43 @@ from evenhand.training.frozen_body import keep_backbone
 from evenhand.training.initial_weights import Pretrained, find_pretrained
 
 SHOWN_SIZE = 96
-"""Pixels of the shorter side of images that are only looked at."""
+"""Pixels of the shorter side of images that are only shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedData:
-    """All that a run needs of its data."""
+    """The data of a run."""
 
     table: SampleTable
-    """Without unreadable images and dropped classes."""
+    """The samples, without unreadable images and dropped classes."""
     images: Images
-    """Of the whole source."""
+    """The images of the whole source."""
     rows: NDArray[np.int64]
-    """Where each row of the table stands among the images, (N,)."""
+    """The index of each row of the table in the images, (N,)."""
     splits: Splits
     """Rows of the table."""
     preprocessing: Preprocessing
     notes: tuple[str, ...] = ()
-    """What a reader of the results should know."""
+    """Notes for the reader of the results."""
     pretrained: Pretrained | None = None
-    """Weights to begin with; None: fresh ones."""
+    """Initial weights; None: fresh ones."""
     backbone: Backbone | None = None
-    """The frozen network whose features are trained on; None: all of the network is trained, on images."""
+    """The frozen network whose features are trained on; None: training on images."""
     interpolation: Interpolation = "bilinear"
-    """The filter with which images were resized."""
+    """The filter of the resize."""
 
     def resolved(self) -> dict[str, Any]:
-        """Return what the data decided where the config leaves it open."""
-        seen = self.preprocessing
+        """Return the settings that the config leaves open, as the data decided them."""
         return {
             "image_size": self.images.image_size,
-            "crop_size": seen.crop_size,
+            "crop_size": self.preprocessing.crop_size,
             "channels": self.images.channels,
-            "flip": seen.flip,
-            "padding": seen.padding,
+            "flip": self.preprocessing.flip,
+            "padding": self.preprocessing.padding,
         }
 
     def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
-        """Serve the images of one split; the options are those of `Batches`."""
+        """Return the batches of a split; the options are those of `Batches`."""
         labels = np.zeros(len(self.images), np.int64)
         labels[self.rows] = self.table.labels
         rows = self.rows[getattr(self.splits, split)]
@@ -70,12 +69,12 @@ class PreparedData:
 
 
 def prepare(config: Config, *, progress: bool = True) -> PreparedData:
-    """Load, open and split the source of a config.
+    """Load and split the source of a config.
 
-    With `select: last` nothing is validated, so no validation set is cut: all training images are trained on.
+    With `select: last` there is no validation set: all training images are trained on.
     """
     data = config.data
-    # First of all: weights that are missing are told before any image is read.
+    # First: missing weights are reported before any image is read.
     pretrained = find_pretrained(config)
     transform = None if pretrained is None else _at_size(pretrained.transform, data.image_size)
     table = _load_table(config, transform)
@@ -100,7 +99,7 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
     splits = split(config, table)
     if config.select != "last" and len(splits.val) == 0:
         why = "data.val_fraction is 0" if data.val_fraction == 0 else "no class has 5 training images"
-        raise EvenhandError(f"{table.name} leaves no validation images to select by: {why}; use --select last.")
+        raise EvenhandError(f"{table.name} has no validation images to select by: {why}; use --select last.")
     if transform is None:
         flip, padding = config.augmentation.flip, config.augmentation.padding
         preprocessing = make_preprocessing(table, images, rows[splits.train], flip=flip, padding=padding)
@@ -123,11 +122,11 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
 
 
 def warm_features(config: Config, *, keep: Path | None = None, progress: bool = True) -> None:
-    """Compute the features that a run of this config trains on, if it does, so that many runs find them.
+    """Fill the feature cache for a config that trains on features, so that many runs can use it.
 
     Args:
         config: of any of the runs.
-        keep: the folder of a comparison, in which the frozen network is kept once for all its runs.
+        keep: the folder of a comparison, to store the frozen network once for all its runs.
         progress: show a progress bar, if stderr is a terminal.
     """
     pretrained = find_pretrained(config)
@@ -149,7 +148,7 @@ def _load_table(config: Config, transform: InputTransform | None) -> SampleTable
 
 
 def open_features(table: SampleTable, backbone: Backbone, config: Config, *, progress: bool = True) -> FeatureImages:
-    """Compute the features of a source, or read them from disk; with a mirrored view where flips are asked for."""
+    """Compute the features of a source, or read them from the cache; with a mirrored view if flips are on."""
     transform, pixels = backbone.transform, table.pixels
     found = extract_features(
         pixels,
@@ -172,9 +171,9 @@ def _at_size(transform: InputTransform, image_size: int | None) -> InputTransfor
 
 
 def _preprocessing(transform: InputTransform, config: Config, table: SampleTable, images: Images) -> Preprocessing:
-    """Return how a pretrained network sees images: as its weights expect it."""
+    """Return the preprocessing that pretrained weights expect."""
     mean, std = transform.mean, transform.std
-    if images.channels != len(mean):  # grey images: the network's first layer is summed over the channels
+    if images.channels != len(mean):  # grey images: the first kernel is summed over the channels
         mean, std = (float(np.mean(mean)),) * images.channels, (float(np.mean(std)),) * images.channels
     flip, padding = config.augmentation.flip, config.augmentation.padding
     if isinstance(images, FeatureImages):
@@ -189,7 +188,7 @@ def _preprocessing(transform: InputTransform, config: Config, table: SampleTable
 
 
 def split(config: Config, table: SampleTable) -> Splits:
-    """Cut a table, from which unreadable images and dropped classes are already gone, as a config asks.
+    """Split a table, without unreadable images and dropped classes, as a config asks.
 
     Example:
         >>> from evenhand.data.sources import load_source

@@ -1,4 +1,4 @@
-"""The right thing by default: which recipe suits a source, and why. Loads no torch unless it must."""
+"""The default recipe of a source, and why. Does not import torch unless needed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from evenhand.models.names import LITE0, LITE0_PACKAGE
 from evenhand.runs.config import Config, make_config
 
 PHOTO_SIDE = 96
-"""Images whose shorter side has this many pixels or more in the median are photos."""
+"""Images are photos if the median of their shorter side has at least this many pixels."""
 FALLBACK = "efficientnet_b0"
-"""The network of torchvision's that is taken where the package of lite0 is missing."""
+"""The torchvision network that is used if the package of lite0 is missing."""
 LAYER_DECAY = 0.1
-"""Of pretrained networks that are trained whole, as in the recipe `photos`."""
+"""For fine-tuning all of a pretrained network, as in the recipe `photos`."""
 SAMPLE = 200
-"""So many headers are read."""
+"""Number of image headers that are read."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Choice:
     recipe: str = "small"
     flags: dict[str, Any] = field(default_factory=dict)
     """Settings over the recipe, as `make_config` takes them."""
-    told: str = ""
-    """Why, and how to do otherwise; empty where nothing is special."""
+    why: str = ""
+    """The reason, and how to change it; empty for the usual recipe."""
 
 
 def choose_recipe(
@@ -48,54 +48,53 @@ def choose_recipe(
     data_root: Path | str | None = None,
     allow_outside: bool | None = None,
 ) -> Choice:
-    """Choose `photos` for photos if a pretrained network can be had, else `small`.
+    """Choose `photos` for photos if a pretrained network is available, else `small`.
 
     Args:
         source: as `load_source` takes it.
         model: a network that the user names; one without ImageNet weights is trained from scratch.
-        flip: whether mirrored views are asked for.
-        train: `head` or `all`, where that is asked for.
+        flip: whether mirrored views are used.
+        train: `head` or `all`, if given.
         weights: a run or a file to start from instead of the official weights.
-        data_root: where data sets lie.
-        allow_outside: follow links to elsewhere.
+        data_root: folder of the data sets.
+        allow_outside: follow links out of the source.
 
     Example:
         >>> from evenhand.training.recipe_choice import choose_recipe
         >>> choose_recipe("digits")
-        Choice(recipe='small', flags={}, told='')
+        Choice(recipe='small', flags={}, why='')
     """
     try:
         size = _median_size(source, data_root, allow_outside)
     except EvenhandError:
-        return Choice()  # whoever reads the source next says what is wrong with it
+        return Choice()  # reported when the source is loaded
     if size is None or min(size) < PHOTO_SIDE:
         return Choice()
-    seen = f"photos of {size[0]} x {size[1]} px in the median"
+    photos = f"photos of {size[0]} x {size[1]} px in the median"
     if model is not None and not _has_weights(model):
-        return Choice(told=f"{seen}, and {model} from scratch; without --model it would be a pretrained network")
+        return Choice(why=f"{photos}; training {model} from scratch (leave out --model for a pretrained network)")
     try:
         name = model or _find_backbone()
     except EvenhandError as error:
-        way = f"{how_to_install('photos')} brings one ({str(error).rstrip('.')})"
         return Choice(
-            told=f"{seen}, but no pretrained network is here: {way}; from scratch, training takes longer and "
-            "recognises far less"
+            why=f"{photos}, but no pretrained network is available ({str(error).rstrip('.')}); training from scratch, "
+            f"which is slower and much less accurate; {how_to_install('photos')} installs one"
         )
     views = "two views" if flip else "one view"
     features, start = "its ImageNet features", "its ImageNet weights"
     if weights is not None:
         features, start = f"features by the weights of {weights}", f"the weights of {weights}"
     what = f"the last layer of {name} on {features}, {views}"
-    otherwise = "--train all for the whole network, --recipe small for one from scratch"
+    otherwise = "--train all for the whole network, --recipe small to train from scratch"
     if train == "all":
-        what, otherwise = f"all of {name} from {start}", "--train head for its last layer only"
-    return Choice("photos", {"model__name": name}, f"{seen}: {what} ({otherwise})")
+        what, otherwise = f"all of {name} from {start}", "--train head for the last layer only"
+    return Choice("photos", {"model__name": name}, f"{photos}: {what} ({otherwise})")
 
 
 def _median_size(
     source: str | Path | None, data_root: Path | str | None, allow_outside: bool | None
 ) -> tuple[int, int] | None:
-    """Return the median width and height of the files of a folder or a manifest; None: it is something else."""
+    """Return the median width and height of a folder's or manifest's images; None: the source is neither."""
     if source is None or not Path(source).expanduser().exists():
         return None
     table = load_source(source, data_root=data_root, download=False, allow_outside=bool(allow_outside))
@@ -144,21 +143,21 @@ def make_run_config(
     settings: Iterable[str] = (),
     **flags: Any,
 ) -> tuple[Config, str]:
-    """Put a config together as `make_config` does, with the recipe that suits the source where none is named.
+    """Make a config as `make_config` does, with the default recipe of the source if none is named.
 
     Args:
-        recipe: None: chosen by :func:`choose_recipe`, unless a file or the settings speak of the network.
+        recipe: None: chosen by :func:`choose_recipe`, unless a file or the settings set the network.
         config: a YAML file over the recipe.
         settings: texts such as `optimizer.lr=0.05`.
         flags: values by dotted name with `__` for the dot; None: not given.
 
     Returns:
-        The config, and why the recipe was chosen; empty where nothing is special.
+        The config, and why the recipe was chosen; empty for the usual recipe.
 
     Example:
         >>> from evenhand.training.recipe_choice import make_run_config
-        >>> config, told = make_run_config(data__source="digits", epochs=3)
-        >>> config.model.name, config.epochs, told
+        >>> config, why = make_run_config(data__source="digits", epochs=3)
+        >>> config.model.name, config.epochs, why
         ('resnet8', 3, '')
     """
     settings, given = list(settings), {key: value for key, value in flags.items() if value is not None}
@@ -174,7 +173,7 @@ def make_run_config(
             allow_outside=given.get("data__allow_outside"),
         )
     if given.get("start__train") == "head" and "start__weights" not in given:
-        given.setdefault("model__pretrained", True)  # a frozen body must have learned something
+        given.setdefault("model__pretrained", True)  # a frozen body must be trained
     if given.get("start__train") == "all" and given.get("model__pretrained") and choice.recipe == "small":
         given.setdefault("optimizer__layer_decay", LAYER_DECAY)
-    return make_config(choice.recipe, config, settings, **{**choice.flags, **given}), choice.told
+    return make_config(choice.recipe, config, settings, **{**choice.flags, **given}), choice.why
