@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.experiments.comparison.verdict import METRICS, in_points
+from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import ComparisonFile, Material
+from evenhand.report._report_data import Material
 from evenhand.report.figures.style import MOST_NAMED
 from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
+from evenhand.runs.comparison import TESTED, Comparison
 from evenhand.runs.schemas import Summary
 
 # So many of the most frequent confusions are listed where a matrix is too large for numbers.
@@ -64,13 +65,13 @@ def objective_table(material: Material) -> Table:
     return Table(columns, [[row[place] for place in filled] for row in rows])
 
 
-def _compared_rows(comparison: ComparisonFile) -> list[list[TableCell]]:
-    tuned = not all(row.picked for row in comparison.table)
+def _compared_rows(comparison: Comparison) -> list[list[TableCell]]:
+    tuned = not all(row.picked for row in comparison.rows)
     rows = []
-    for row in comparison.table:
+    for row in comparison.rows:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
-        shares = (row.accuracy, row.many, row.medium, row.few, row.macro_f1, row.ece)
+        shares = [row.scores.get(name) for name in ("accuracy", "many", "medium", "few", "macro_f1", "ece")]
         tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
         validation = _percent(row.val_balanced_accuracy, tried) if tuned else TableCell("")
         worst = _worst(row.worst_class, row.worst_recall)
@@ -94,7 +95,7 @@ def _run_row(name: str, summary: Summary) -> list[TableCell]:
     ]
 
 
-def difference_table(comparison: ComparisonFile) -> Table:
+def difference_table(comparison: Comparison) -> Table:
     """Return what was tested."""
     with_p = any(each.p is not None for each in comparison.differences)
     columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
@@ -102,10 +103,10 @@ def difference_table(comparison: ComparisonFile) -> Table:
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        row = [TableCell(each.objective), TableCell(METRICS.get(each.metric, each.metric), kind="text")]
+        row = [TableCell(each.objective), TableCell(TESTED.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
         row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
-        rows.append([*row, TableCell(each.words or each.outcome, kind="text")])
+        rows.append([*row, TableCell(each.words, kind="text")])
     return Table([*columns, Column("", kind="text")], rows)
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison.verdict import Difference, outcome_words
-from evenhand.report._report_data import DifferenceRow, Material
+from evenhand.report._report_data import Material
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -20,12 +19,13 @@ from evenhand.report.figures.style import (
     new_figure,
     widest,
 )
+from evenhand.runs.comparison import Difference
 
 
-def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline: str) -> Figure:
+def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
     """Draw the primary differences, in points: a dot and an interval each, the zero line, and the margin as a band.
 
-    What is better has the colour of gains, what is worse that of losses; what cannot be told is grey.
+    What is better has the colour of gains, what is worse that of losses; what is undecided is grey.
 
     Args:
         differences: of one comparison; only those of the first metric are drawn.
@@ -43,7 +43,7 @@ def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline:
         raise EvenhandError("There is no difference to draw.")
     shown = [each for each in differences if each.metric == differences[0].metric]
     names = [literal(each.objective) for each in shown]
-    words = [_words(each) for each in shown]
+    words = [each.words for each in shown]
     figure = new_figure(4.2 + widest(names) + widest(words), 0.9 + 0.28 * len(shown))
     axes = figure.subplots()
     margin = 100 * shown[0].margin
@@ -68,17 +68,11 @@ def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline:
     return figure
 
 
-def _words(difference: Difference | DifferenceRow) -> str:
-    if isinstance(difference, Difference):
-        return outcome_words(difference)
-    return difference.words or difference.outcome
-
-
 def _on_page(material: Material, _: str) -> Shown:
     assert material.comparison is not None
     comparison = material.comparison
     primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
-    said = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {_words(each)}" for each in primary)
+    said = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {each.words}" for each in primary)
     figure = verdict_picture(comparison.differences, comparison.baseline)
     return Shown(figure, f"Differences in balanced accuracy against {comparison.baseline}: {said}.")
 
