@@ -9,6 +9,7 @@ import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.progress import GridCallback
 from tests.trained import assert_one_sentence, draw, evenhand
 
 Run = Callable[..., tuple[int, str, str]]
@@ -78,14 +79,15 @@ def test_a_run_that_fails_does_not_stop_the_others(run: Run, tmp_path: Path) -> 
     assert content["notes"][0] in (tmp_path / "some" / "comparison.md").read_text("utf-8")
 
 
-def test_what_failed_is_told_before_what_cannot_be_compared(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_runs_are_printed_before_why_nothing_can_be_compared(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise EvenhandError("These cannot be compared.")
 
-    def fail(grid: list[Job], **_: object) -> list[Failure]:
-        return [Failure(grid[0], "It burst.")]
+    def fail(jobs: list[Job], *_: object, callback: GridCallback, **__: object) -> list[Failure]:
+        callback.failed(Failure(jobs[0], "It burst."))
+        return [Failure(jobs[0], "It burst.")]
 
-    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
+    monkeypatch.setattr("evenhand.experiments.api.run_on_engine", fail)
     monkeypatch.setattr("evenhand.experiments.comparison._sequential.compare_runs", refuse)
     code, _, err = run(*QUICK, "--objectives", "ce,cce", "--seeds", "1", "--out", "none")
     assert code == 2
@@ -93,7 +95,7 @@ def test_what_failed_is_told_before_what_cannot_be_compared(run: Run, monkeypatc
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_pictures_that_changed_are_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
+def test_a_changed_source_is_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
     photos = draw(tmp_path / "photos", {"cat": 12, "dog": 8})
     small = ("--image-size", "16", "--epochs", "1", "--set", "compute.precision=float32", "--seeds", "1")
     code, _, err = run("photos", *small, "--objectives", "ce,cce", "--jobs", "1", "--out", "here", "--quiet")
@@ -116,7 +118,7 @@ def test_pictures_that_changed_are_refused_before_anything_runs(run: Run, tmp_pa
         (("cat", "dog"), (), ""),
     ],
 )
-def test_what_mirrors_may_do_is_told_before_the_runs(
+def test_a_warning_about_mirrored_images_comes_before_the_runs(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -127,7 +129,7 @@ def test_what_mirrors_may_do_is_told_before_the_runs(
     def interrupt(*_: object, **__: object) -> list[Failure]:
         raise EvenhandError("Here the runs would begin.")
 
-    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", interrupt)
+    monkeypatch.setattr("evenhand.experiments.api.run_on_engine", interrupt)
     draw(tmp_path / "signs", dict.fromkeys(classes, 8))
     code, _, err = run("signs", "--recipe", "small", "--objectives", "ce,cce", "--seeds", "1", *more)
     assert code == 2
@@ -169,9 +171,9 @@ def test_links_that_were_followed_once_are_followed_again(run: Run, tmp_path: Pa
         (("digits", "--objectives", "ce,"), "Cannot read ''"),
         (("digits", "--seeds", "0"), "at least 1 seed, got --seeds 0"),
         (("digits", "--baseline", "focal", "--objectives", "ce,cce"), "The baseline 'focal' is not among"),
-        (("digits", "--tune", "--set", "select=last"), "--tune picks on validation, which select: last does without"),
+        (("digits", "--tune", "--set", "select=last"), "--tune picks on validation, and select: last has none"),
         (("digits", "--model", "resnet9"), "There is no network 'resnet9'"),
-        (("digits", "--jobs", "0"), "At least 1 run has to go on at a time"),
+        (("digits", "--jobs", "0"), "At least 1 run at a time is needed"),
         (("digits", "--engine", "slurm"), "The engine is local or ray"),
         (("no/such/folder",), "no/such/folder"),
     ],

@@ -19,7 +19,7 @@ def test_it_compares_and_goes_on_from_the_runs_that_are_there(tmp_path: Path) ->
     heard = Heard()
     found = evenhand.compare(config=tiny(epochs=1), objectives=["ce", "cce"], seeds=2, out=tmp_path, callback=heard)
     assert (found.seeds, len(heard.ends)) == ([0, 1], 2)
-    assert {folder for _, _, folder in found.runs} > set(heard.ends)
+    assert {run.folder for run in found.runs} > set(heard.ends)
 
 
 def test_a_second_stage_says_that_it_was_trained_longer(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
         ({"objectives": ["ce"]}, "at least 2 objectives, got 'ce'"),
         ({"objectives": ["ce", "post-hoc"], "settings": ["select=last"]}, "chooses its tau on validation images"),
         ({"seeds": 0}, "at least 1 seed"),
-        ({"margin": -1}, "a share from 0 to 1, such as 0.01 for one point, got -1"),
-        ({"margin": 1.0}, "a share from 0 to 1, such as 0.01 for one point, got 1"),
-        ({"margin": float("nan")}, "a share from 0 to 1, such as 0.01 for one point, got nan"),
+        ({"margin": -1}, "a fraction from 0 to 1, such as 0.01 for one point, got -1"),
+        ({"margin": 1.0}, "a fraction from 0 to 1, such as 0.01 for one point, got 1"),
+        ({"margin": float("nan")}, "a fraction from 0 to 1, such as 0.01 for one point, got nan"),
         ({"baseline": "ldam"}, "The baseline 'ldam' is not among the objectives"),
         ({"engine": "slurm"}, "The engine is local or ray, got 'slurm'."),
         ({"engine": "ray", "jobs": 2}, "leave out --jobs 2"),

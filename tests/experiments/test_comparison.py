@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison._comparison import Comparison, compare_runs, write_comparison
+from evenhand.experiments.comparison import ComparisonResult, compare_runs, judge_differences, write_comparison
+from evenhand.experiments.comparison.verdict import difference_sentence
+from evenhand.metrics.registry import METRICS
 from evenhand.runs.run import Run
 from evenhand.training.run import train_run
 from tests.fabricated import COUNTS, NAMES, fabricate, predict, with_noise
@@ -41,10 +42,10 @@ def test_the_table_holds_means_over_seeds_of_what_each_run_says_of_itself(tmp_pa
     assert [row.objective for row in comparison.rows] == comparison.objectives == ["ce", "cce"]
     for row in comparison.rows:
         own = summaries(runs, row.objective)
-        for key in ("balanced_accuracy", "macro_f1", "ece", "accuracy"):
-            assert getattr(row, key) == pytest.approx(np.mean([each[key] for each in own])), key
+        for key in METRICS:
+            assert row.scores[key] == pytest.approx(np.mean([each[key] for each in own])), key
         for group in ("many", "medium", "few"):
-            assert getattr(row, group) == pytest.approx(np.mean([each["groups"][group]["recall"] for each in own]))
+            assert row.scores[group] == pytest.approx(np.mean([each["groups"][group]["recall"] for each in own]))
         assert row.balanced_accuracy_spread == pytest.approx(np.std([s["balanced_accuracy"] for s in own], ddof=1))
         recalls = np.mean([[each["recall"] for each in s["per_class"]] for s in own], axis=0)
         assert (row.worst_class, row.worst_recall) == (NAMES[recalls.argmin()], pytest.approx(recalls.min()))
@@ -60,7 +61,7 @@ def test_json_keeps_what_a_later_study_can_be_joined_with(tmp_path: Path) -> Non
         own = json.loads((tmp_path / run["folder"] / "summary.json").read_text())
         assert (own["objective"], own["seed"]) == (run["objective"], run["seed"])
         groups = {name: own["groups"][name]["recall"] for name in ("many", "medium", "few")}
-        plain = {key: own[key] for key in ("balanced_accuracy", "macro_f1", "ece", "accuracy")}
+        plain = {key: own[key] for key in METRICS}
         assert run["test"] == pytest.approx({**plain, **groups})
     for each in content["differences"]:
         values: dict[str, list[float]] = {"ce": [], "cce": []}
@@ -112,7 +113,7 @@ def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
     comparison = compare_runs(runs, baseline="ce")
     told = {each.objective: each for each in comparison.differences if each.metric == "balanced_accuracy"}
     assert told["cot"].failed.startswith("cot learned nothing: its balanced accuracy of ")
-    assert told["cot"].outcome == "cannot tell yet"
+    assert told["cot"].outcome == "undecided"
     assert "failed" in comparison.table()
     assert comparison.failures == [told["cot"].failed]
     without = compare_runs([run for run in runs if "cot" not in run.name])
@@ -133,7 +134,7 @@ def test_nothing_is_concluded_from_a_baseline_that_failed(tmp_path: Path) -> Non
     assert all(each.failed for each in comparison.differences)
 
 
-def test_classes_are_sorted_by_training_count_and_say_who_won_and_who_paid(tmp_path: Path) -> None:
+def test_classes_are_sorted_by_training_count_with_the_objectives_whose_recall_rose_or_fell(tmp_path: Path) -> None:
     order = [2, 0, 3, 1]
     for name, recalls in (("ce", CE), ("cce", CCE)):
         shuffled = predict(
@@ -148,7 +149,7 @@ def test_classes_are_sorted_by_training_count_and_say_who_won_and_who_paid(tmp_p
     assert [row.group for row in rows] == ["many", "many", "medium", "few"]
     assert [row.recall["cce"] for row in rows] == pytest.approx(CCE)
     assert [row.difference["cce"] for row in rows] == pytest.approx([0, -0.05, 0.05, 0.3])
-    assert [(row.won, row.paid) for row in rows] == [([], []), ([], ["cce"]), (["cce"], []), (["cce"], [])]
+    assert [(row.rose, row.fell) for row in rows] == [([], []), ([], ["cce"]), (["cce"], []), (["cce"], [])]
 
 
 def test_the_baseline_is_the_given_one_or_cross_entropy_or_the_first(tmp_path: Path) -> None:
@@ -236,10 +237,10 @@ def test_one_seed_compares_models_on_images_and_claims_nothing(tmp_path: Path) -
     assert (balanced.mean, few.mean) == (pytest.approx(0.075), pytest.approx(0.3))
     for each in comparison.differences:
         assert each.low < each.mean < each.high
-        assert (each.p, each.level, each.outcome) == (None, 0, "cannot tell yet")
-        assert "says nothing about training noise" in each.sentence()
+        assert (each.p, each.level, each.outcome) == (None, 0, "undecided")
+        assert "not training noise" in difference_sentence(each)
     assert comparison.verdicts[-1].startswith("No winner yet: one seed")
-    assert "say nothing about training noise" in comparison.method()
+    assert "do not cover training noise" in comparison.method
     assert comparison.rows[0].balanced_accuracy_spread is None
     assert "±" not in comparison.table()
 
@@ -253,7 +254,7 @@ def test_without_few_shot_test_images_the_family_is_balanced_accuracy_alone(tmp_
     assert "No few-shot class has a test image, so balanced accuracy alone is compared." in comparison.notes
     assert "Without a test image, and so in no mean: 'dög'." in comparison.notes
     absent = comparison.per_class[-1]
-    assert (absent.name, absent.test_count, absent.recall["ce"], absent.won, absent.paid) == ("dög", 0, None, [], [])
+    assert (absent.name, absent.test_count, absent.recall["ce"], absent.rose, absent.fell) == ("dög", 0, None, [], [])
     assert "few " not in comparison.table().splitlines()[2], "nobody fills that column"
     json.dumps(comparison.to_json(), allow_nan=False)
 
@@ -273,8 +274,8 @@ def test_one_image_more_in_every_seed_is_not_claimed(tmp_path: Path, few: bool, 
     for metric in ("balanced_accuracy", *(["few"] if few else [])):
         assert found[metric].p is None
         assert found[metric].mean > 0
-        assert "to within one test image" in found[metric].sentence()
-    assert "less than one test image over seeds" in comparison.method()
+        assert "to within one test image" in difference_sentence(found[metric])
+    assert "less than one test image over seeds" in comparison.method
     assert comparison.verdicts[-1].startswith("No winner")
 
 
@@ -307,7 +308,7 @@ def test_settings_of_an_objective_compete_on_validation(tmp_path: Path) -> None:
     }
     assert [row.val_balanced_accuracy for row in comparison.rows] == pytest.approx([0.7, 0.63, 0.66, 0.62])
     unpicked = next(row for row in comparison.rows if row.objective == "cce:gamma=-2")
-    assert (unpicked.balanced_accuracy, unpicked.few, unpicked.accuracy, unpicked.worst_class) == (None,) * 4
+    assert (unpicked.scores, unpicked.balanced_accuracy, unpicked.worst_class) == ({}, None, None)
     assert {each.objective for each in comparison.differences} == {"cce:gamma=-1.5"}, "only picked ones are tested"
     assert comparison.table().count("not picked") == 2
     assert "its test result is not read" in comparison.table().replace("\n  ", " ")
@@ -380,7 +381,7 @@ def test_runs_without_validation_cannot_be_tuned(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[ComparisonResult, Path]:
     root = tmp_path_factory.mktemp("grid")
     comparison = compare_runs(tuned(root), tune=True)
     assert [path.name for path in write_comparison(comparison, root)] == [
@@ -392,7 +393,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]
     return comparison, root
 
 
-def test_json_holds_everything_with_folders_beside_it(written: tuple[Comparison, Path]) -> None:
+def test_json_holds_everything_with_folders_beside_it(written: tuple[ComparisonResult, Path]) -> None:
     comparison, root = written
     text = (root / "comparison.json").read_text("utf-8")
     content = json.loads(text)
@@ -413,10 +414,10 @@ def test_json_holds_everything_with_folders_beside_it(written: tuple[Comparison,
     assert all((root / run["folder"] / "config.yaml").is_file() for run in content["runs"])
     for key in ("objectives", "table", "differences", "per_class", "verdicts", "notes", "method"):
         assert content[key], key
-    assert content["differences"][0]["outcome"] in ("better", "worse", "cannot tell yet")
+    assert content["differences"][0]["outcome"] in ("better", "worse", "undecided")
 
 
-def test_csv_holds_the_same_numbers(written: tuple[Comparison, Path]) -> None:
+def test_csv_holds_the_same_numbers(written: tuple[ComparisonResult, Path]) -> None:
     comparison, root = written
     with (root / "comparison.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -432,7 +433,7 @@ def test_csv_holds_the_same_numbers(written: tuple[Comparison, Path]) -> None:
     assert float(classes[3]["difference cce:gamma=-1.5"]) == comparison.per_class[3].difference["cce:gamma=-1.5"]
 
 
-def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple[Comparison, Path]) -> None:
+def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple[ComparisonResult, Path]) -> None:
     comparison, _ = written
     text = comparison.table()
     lines = text.splitlines()
@@ -441,7 +442,7 @@ def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple
     header = next(line for line in lines if line.startswith("objective"))
     row = lines[lines.index(header) + 1]
     end = header.index("macro F1") + len("macro F1")
-    assert row[:end].endswith(f"{100 * comparison.rows[0].macro_f1:.1f}")
+    assert row[:end].endswith(METRICS["macro_f1"].format(comparison.rows[0].scores["macro_f1"]))
     assert row[end : end + 2] == "  "
     verdict = lines[lines.index("Verdict") :]
     assert verdict[1] == comparison.verdicts[-1]
@@ -451,7 +452,7 @@ def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple
     assert "cat, tabby" in text
 
 
-def test_markdown_has_the_verdict_the_tables_and_every_class(written: tuple[Comparison, Path]) -> None:
+def test_markdown_has_the_verdict_the_tables_and_every_class(written: tuple[ComparisonResult, Path]) -> None:
     comparison, root = written
     text = comparison.markdown()
     assert (root / "comparison.md").read_text("utf-8") == text

@@ -1,4 +1,4 @@
-"""What a person sees of a grid."""
+"""Progress of a grid in a terminal and in a pipe."""
 
 import re
 import signal
@@ -20,7 +20,8 @@ from tests.training.runs import Interrupted, StopAfter
 
 def test_a_pipe_hears_of_finished_and_failed_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = small_grid(tmp_path)
-    with watching_grid(jobs, workers=2) as shown:
+    with watching_grid(workers=2) as shown:
+        shown.begin(jobs)
         shown.started(jobs[0])
         shown.progress(jobs[0], {"epoch": 1, "seconds": 2.0})
         shown.done(jobs[0])
@@ -30,8 +31,9 @@ def test_a_pipe_hears_of_finished_and_failed_runs(tmp_path: Path, capsys: pytest
     assert out == ""
     names = [job.folder.name for job in jobs]
     patterns = [
+        r"4 runs to do, up to 2 at a time",
         rf"run 1/4  {names[0]} done  \d+ s left",
-        rf"run 1/4  {names[1]} is worked on by another process  \d+ s left",
+        rf"run 1/4  {names[1]} is locked by another process  \d+ s left",
         rf"run 2/4  {names[2]} failed  \d+ s left",
     ]
     for line, pattern in zip(err.splitlines(), patterns, strict=True):
@@ -42,15 +44,20 @@ def test_a_long_run_is_heard_of_now_and_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid_progress, "EVERY", -1.0)
-    shown = ShownGrid(small_grid(tmp_path), workers=1)
+    shown = ShownGrid(workers=1)
+    shown.begin(small_grid(tmp_path))
+    capsys.readouterr()
     shown.progress(shown.jobs[0], {"epoch": 1, "seconds": 6000.0})
     assert capsys.readouterr().err == f"run 0/4  1 of {4 * EPOCHS} epochs  {(4 * EPOCHS - 1) / 0.6:.1f} h left\n"
 
 
 def test_quiet_is_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = small_grid(tmp_path)
-    with watching_grid(jobs, quiet=True) as shown:
+    with watching_grid(quiet=True) as shown:
+        shown.begin(jobs)
         shown.done(jobs[0])
+        shown.message("Nothing.")
+        shown.end()
     assert capsys.readouterr() == ("", "")
 
 
@@ -60,8 +67,10 @@ def test_a_terminal_sees_a_bar(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     jobs = small_grid(tmp_path)
-    with watching_grid(jobs) as shown:
+    with watching_grid() as shown:
+        shown.begin(jobs)
         shown.done(jobs[0])
+        shown.end()
     err = capsys.readouterr().err
     assert "runs 1/4" in err
     assert jobs[0].folder.name not in err
@@ -72,11 +81,18 @@ def test_a_signal_ends_with_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int
 ) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(SystemExit) as ended, watching_grid(small_grid(tmp_path)):
-        signal.raise_signal(number)
+
+    def interrupt() -> None:
+        with watching_grid() as shown:
+            shown.begin(small_grid(tmp_path))
+            capsys.readouterr()
+            signal.raise_signal(number)
+
+    with pytest.raises(SystemExit) as ended:
+        interrupt()
     assert ended.value.code == code
-    said = "evenhand: stopped; 0 of 4 runs are done, and the same command continues\n"
-    assert capsys.readouterr().err == said
+    expected = "evenhand: stopped; 0 of 4 runs are done, and the same command continues\n"
+    assert capsys.readouterr().err == expected
     assert signal.getsignal(number) == before
 
 
@@ -87,9 +103,9 @@ def test_a_signal_ends_with_one_sentence(
         ({"address": "auto"}, "--ray-address auto needs --engine ray."),
         (
             {"engine": "ray", "workers": 2},
-            "A Ray cluster knows how many runs it can take; leave out --jobs 2.",
+            "A Ray cluster decides how many runs it takes; leave out --jobs 2.",
         ),
-        ({"workers": 0}, "At least 1 run has to go on at a time, got --jobs 0."),
+        ({"workers": 0}, "At least 1 run at a time is needed, got --jobs 0."),
     ],
 )
 def test_what_no_engine_can_do_is_one_sentence(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
@@ -102,8 +118,8 @@ def test_what_no_engine_can_do_is_one_sentence(tmp_path: Path, options: dict[str
 def test_a_grid_is_run_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = small_grid(tmp_path)[:1]
     assert run_grid(jobs, command="evenhand compare") == []
-    said = f"1 run to do, up to 1 at a time\nrun 1/1  {jobs[0].folder.name} done\n"
-    assert capsys.readouterr().err == said
+    expected = f"1 run to do, up to 1 at a time\nrun 1/1  {jobs[0].folder.name} done\n"
+    assert capsys.readouterr().err == expected
     assert run_grid(jobs) == []
     assert capsys.readouterr() == ("", "")
 

@@ -29,7 +29,7 @@ def test_ray_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.Mo
         raise ImportError
 
     monkeypatch.setattr(on_ray, "import_module", missing)
-    with pytest.raises(EvenhandError, match=r"^A grid on Ray needs one more package: pip install 'ray>=2.9'\.$"):
+    with pytest.raises(EvenhandError, match=r"^A grid on Ray needs the package ray: pip install 'ray>=2.9'\.$"):
         run_on_ray(small_grid(tmp_path))
 
 

@@ -37,7 +37,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Pa
 
 
 def runs_of(found: Comparison) -> list[Run]:
-    return [Run(path) for objective, _, path in found.runs if objective == found.recommended]
+    return [Run(run.folder) for run in found.runs if run.objective == found.recommended]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_what_is_gone_is_told(comparison, tmp_path):
     found, folder = comparison
     content = json.loads((folder / "comparison.json").read_text())
     (tmp_path / "comparison.json").write_text(json.dumps(content))
-    with pytest.raises(EvenhandError, match=f"Runs of {found.recommended} in .* are gone or not finished, such as"):
+    with pytest.raises(EvenhandError, match=f"Runs of {found.recommended} in .* are missing or not finished, such as"):
         load(tmp_path)
     del content["recommended"]
     (tmp_path / "comparison.json").write_text(json.dumps(content))
@@ -109,7 +109,7 @@ def test_heads_on_one_body_share_it(tmp_path):
     )
     assert found.model == "lite0"
     assert len(list((out / "backbones").iterdir())) == 1
-    files = [path for _, _, run in found.runs for path in Path(run).rglob("*.safetensors")]
+    files = [path for run in found.runs for path in run.folder.rglob("*.safetensors")]
     assert max(path.stat().st_size for path in files) < 100_000
     model = load(out, ensemble=True)
     assert model.network.shared

@@ -117,7 +117,7 @@ def test_a_worker_lost_twice_is_a_failure_and_tried_by_the_next_call(tmp_path: P
     jobs, killer = small_grid(tmp_path)[:1], Killer(kills=2)
     failures = run_jobs(jobs, workers=1, callback=killer)
     assert [failure.reason for failure in failures] == [
-        "Its process was ended by SIGKILL twice; if memory ran out, let fewer runs go on at once."
+        "Its process was ended by SIGKILL twice; if it was out of memory, lower --jobs."
     ]
     assert status(jobs[0]) is Status.FAILED
     assert run_jobs(jobs) == []
@@ -169,7 +169,7 @@ def test_an_edited_config_is_refused_but_moved_data_are_not(tmp_path: Path, whol
     path.write_text(text.replace("lr: 0.1", "lr: 0.2"))
     end = do_run(job)
     assert end == End(
-        "failed", f"The config in {job.folder} was changed after the run began; remove that folder to start anew."
+        "failed", f"The config in {job.folder} was changed after the run began; remove that folder to start again."
     )
     path.write_text(text)
     data = job.config.data.model_copy(update={"root": str(tmp_path)})
@@ -198,7 +198,7 @@ def test_data_are_loaded_by_one_process_at_a_time(tmp_path: Path, monkeypatch: p
 
 def test_workers_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     jobs = small_grid(tmp_path)
-    with pytest.raises(EvenhandError, match=r"^At least 1 run has to go on at a time, got 0\.$"):
+    with pytest.raises(EvenhandError, match=r"^At least 1 run at a time is needed, got 0\.$"):
         run_jobs(jobs, workers=0)
     monkeypatch.setattr(local, "count_processors", lambda: 12)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
@@ -316,7 +316,7 @@ def test_workers_that_cannot_start_fail_their_runs(
     context.Process.return_value.start.side_effect = error
     monkeypatch.setattr(local, "_context", lambda: context)
     failures = run_jobs(small_grid(tmp_path)[:2], workers=2, callback=heard)
-    sentence = "Its process could not be started twice; there may be too little memory for it."
+    sentence = "Its process could not be started twice; if out of memory, lower --jobs."
     assert [failure.reason for failure in failures] == 2 * [sentence]
     assert context.Process.return_value.start.call_count == 4
     assert heard.starts == []
@@ -334,6 +334,6 @@ def test_workers_without_memory_fail_their_runs(tmp_path: Path) -> None:
         timeout=100,
         check=False,
     )
-    sentence = "Its process could not be started twice; there may be too little memory for it.\n"
+    sentence = "Its process could not be started twice; if out of memory, lower --jobs.\n"
     assert (ended.stdout, ended.returncode) == (2 * sentence, 0), ended.stderr
     assert "Traceback" not in ended.stderr

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison._hypothesis_tests import image_errors
-from evenhand.experiments.comparison.verdict import Difference, conclusion
+from evenhand.experiments.comparison.verdict import conclusion
+from evenhand.runs.comparison import Difference
 from evenhand.statistics.paired import balanced_resolution
 
 Noise = Callable[[np.random.Generator, int, int], NDArray[np.float64]]

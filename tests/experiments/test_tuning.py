@@ -1,4 +1,4 @@
-"""Tuning: what is tried, that validation alone picks, at the first look and for good, and that it is told."""
+"""Tuning: what is tried, that validation alone picks, at the first analysis and for good, and that it is reported."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,15 @@ from sklearn.metrics import balanced_accuracy_score
 import evenhand
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.api import plan_comparison
-from evenhand.experiments.comparison._alpha_spending import read_looks
-from evenhand.experiments.comparison._comparison import Comparison
-from evenhand.experiments.comparison._sequential import Plan, compare_in_looks
+from evenhand.experiments.comparison import ComparisonResult
+from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
 from evenhand.experiments.comparison._tuning import families_of, pick
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.progress import GridCallback
 from evenhand.objectives import ObjectiveSpec, tuning_candidates
 from evenhand.objectives.part import PARTS
 from evenhand.objectives.spec import all_parts
+from evenhand.runs.comparison import read_interim_analyses
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
@@ -66,7 +67,7 @@ def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
     base = make_config(data__source="digits")
     plan = plan_comparison(base, ["ce", "cce", "cce:share=0.3"], out=tmp_path, seeds=2, tune=True)
     assert plan.settings == ["ce", "cce", *SETTINGS[1:2], *SETTINGS[3:], "cce:share=0.3"]
-    assert list(plan.tried) == ["cce"], "the one with a setting stands by itself"
+    assert list(plan.tuned) == ["cce"], "the one with a setting is not tuned"
     assert len(plan.jobs(2)) == 14
     both = plan_comparison(base, ["cce:share=0.3+mixup", "cce+mixup:alpha=1"], out=tmp_path, tune=True)
     assert len(set(both.settings)) == len(both.settings)
@@ -74,7 +75,7 @@ def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
     plain = plan_comparison(base, ["ce", "cce", *SETTINGS[1:]], out=tmp_path)
     tuned = plan_comparison(base, ["ce", "cce"], out=tmp_path, tune=True)
     assert {job.folder for job in plain.jobs(1)} == {job.folder for job in tuned.jobs(1)}
-    assert plain.family != tuned.family, "these are looked at apart"
+    assert plain.family != tuned.family, "these are analysed separately"
 
 
 def test_no_seed_is_tuned_on_test_images_of_another(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_no_seed_is_tuned_on_test_images_of_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("objectives", "flags", "words"),
     [
-        (["ce", "cce"], {"select": "last"}, "--tune picks on validation, which select: last does without"),
+        (["ce", "cce"], {"select": "last"}, "--tune picks on validation, and select: last has none"),
         (["ce", "cot"], {}, "--tune finds nothing to try in 'ce,cot'"),
         (["ce", "cce:share=0.3"], {}, "--tune finds nothing to try"),
     ],
@@ -109,7 +110,7 @@ def test_a_baseline_is_listed_or_tried() -> None:
 
 
 class Trained:
-    """Stands where a grid trains: runs with such validation, and recalls that say the opposite."""
+    """Replaces a grid: runs with such validation scores, and recalls of the opposite order."""
 
     def __init__(self, validation: Mapping[str, float], lost: Sequence[tuple[str, int]] = ()) -> None:
         self.validation, self.lost = dict(validation), lost
@@ -138,15 +139,23 @@ def planned(root: Path, **settings: object) -> Plan:
 SCORES = dict(zip(SETTINGS, (0.5, 0.55, 0.6, 0.58, 0.54, 0.52), strict=True))
 
 
-def looked(plan: Plan, runs: Trained) -> tuple[Comparison, list[str]]:
-    told: list[str] = []
-    return compare_in_looks(plan, runs, tell=told.append)[0], told
+class Messages(GridCallback):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
 
 
-def test_validation_picks_at_the_first_look_and_only_that_is_trained_further(tmp_path: Path) -> None:
+def analysed(plan: Plan, runs: Trained) -> tuple[ComparisonResult, list[str]]:
+    messages = Messages()
+    return compare_sequentially(plan, runs, messages)[0], messages.texts
+
+
+def test_validation_picks_at_the_first_analysis_and_only_that_is_trained_further(tmp_path: Path) -> None:
     runs = Trained(SCORES)
-    comparison, told = looked(planned(tmp_path, most_seeds=5), runs)
-    assert told[0] == "tuning on validation: 7 settings x 3 seeds (6 of cce)"
+    comparison, messages = analysed(planned(tmp_path, most_seeds=5), runs)
+    assert messages[0] == "tuning on validation: 7 settings x 3 seeds (6 of cce)"
     assert comparison.objectives == ["ce", "cce:share=0.3"]
     assert runs.asked == [sorted(["ce", *SETTINGS]), ["cce:share=0.3", "ce"]]
     assert {each.objective for each in comparison.differences} == {"cce:share=0.3"}, "tested once"
@@ -160,27 +169,27 @@ def test_validation_picks_at_the_first_look_and_only_that_is_trained_further(tmp
     ), "as it was when it was picked"
     assert "cce:share=0.3 was picked among 6 settings of cce by validation balanced accuracy" in comparison.notes[0]
     assert comparison.table().count("not picked") == 5
-    [line] = [line for line in comparison.table().splitlines() if line.startswith("cce:share=0.3 ") and "±" in line]
+    [line] = [line for line in comparison.table(200).splitlines() if line.startswith("cce:share=0.3 ") and "±" in line]
     assert "61.0 (1/6)" in line
 
 
 def test_what_was_picked_stays_whatever_validation_says_later(tmp_path: Path) -> None:
-    first, _ = looked(planned(tmp_path, seeds=3), Trained(SCORES))
+    first, _ = analysed(planned(tmp_path, seeds=3), Trained(SCORES))
     assert first.objectives == ["ce", "cce:share=0.3"]
     plan = planned(tmp_path, seeds=4)
-    assert [each.picked for each in read_looks(tmp_path, plan.family)] == [("ce", "cce:share=0.3")]
+    assert [each.picked for each in read_interim_analyses(tmp_path, plan.family)] == [["ce", "cce:share=0.3"]]
     for job in plan.jobs(3):
         if job.config.objective == "cce:share=0.1":
             write_run(job.folder, job.config, predict(CE, support=100), validation=0.99)
-    later, told = looked(plan, Trained(SCORES))
+    later, messages = analysed(plan, Trained(SCORES))
     assert later.objectives == ["ce", "cce:share=0.3"]
-    assert told == []
+    assert messages == []
     assert {job.config.objective for job in plan.next_jobs()} == {"ce", "cce:share=0.3"}
 
 
 def test_a_setting_of_which_a_run_failed_is_not_picked(tmp_path: Path) -> None:
     runs = Trained(SCORES, lost=[("cce:share=0.3", 1)])
-    comparison, failures = compare_in_looks(planned(tmp_path, seeds=3), runs)
+    comparison, failures = compare_sequentially(planned(tmp_path, seeds=3), runs)
     assert comparison.objectives == ["ce", "cce:share=0.6"]
     assert comparison.seeds == [0, 1, 2], "the failure costs the others nothing"
     assert [failure.job.config.objective for failure in failures] == ["cce:share=0.3"]
@@ -190,7 +199,7 @@ def test_a_setting_of_which_a_run_failed_is_not_picked(tmp_path: Path) -> None:
 
 def test_a_baseline_that_is_tuned_is_its_picked_setting(tmp_path: Path) -> None:
     for place, baseline in enumerate(("cce", "cce:share=0.1")):
-        comparison, _ = looked(planned(tmp_path / str(place), seeds=2, baseline=baseline), Trained(SCORES))
+        comparison, _ = analysed(planned(tmp_path / str(place), seeds=2, baseline=baseline), Trained(SCORES))
         assert comparison.baseline == "cce:share=0.3"
         assert {each.objective for each in comparison.differences} == {"ce"}
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison.verdict import Difference, conclusion, in_points, outcome_words, verdict_sentences
+from evenhand.experiments.comparison.verdict import conclusion, difference_sentence, in_points, verdict_sentences
+from evenhand.runs.comparison import Difference
 from evenhand.statistics.image_sampling import ImageError
 
 CE = [0.80, 0.81, 0.79, 0.82, 0.80]
@@ -24,7 +25,7 @@ def judged(**objectives: list[float]) -> list[Difference]:
 
 
 def sentences(**objectives: list[float]) -> list[str]:
-    return [each.sentence() for each in judged(**objectives)]
+    return [difference_sentence(each) for each in judged(**objectives)]
 
 
 def test_better() -> None:
@@ -36,10 +37,13 @@ def test_worse() -> None:
     assert sentences(cot=plus(-0.5, -0.8, -1.1, -0.9, -0.7)) == [expected]
 
 
-def test_by_less_than_matters() -> None:
+def test_by_less_than_the_margin() -> None:
     up, down = judged(cce=plus(0.5, 0.6, 0.55, 0.6, 0.5)), judged(cce=plus(-0.5, -0.6, -0.55, -0.6, -0.5))
-    assert [each.outcome for each in (*up, *down)] == ["better by less than matters", "worse by less than matters"]
-    assert up[0].sentence().endswith("over ce, by less than matters (1 point), 5 seeds")
+    assert [each.outcome for each in (*up, *down)] == [
+        "better by less than the margin",
+        "worse by less than the margin",
+    ]
+    assert difference_sentence(up[0]).endswith("over ce, by less than the margin (1 point), 5 seeds")
     assert conclusion(up, "ce") == "Use cce: better than ce in balanced accuracy, by less than 1 point."
     [wide] = judge_differences({"few": {"ce": CE, "cce": plus(0.5, 0.6, 0.55, 0.6, 0.5)}}, "ce", margin=0.001)
     assert wide.outcome == "better"
@@ -49,17 +53,19 @@ def test_no_difference_that_matters() -> None:
     found = judged(cot=plus(0.1, -0.2, 0.2, 0.1, -0.1))
     assert [each.outcome for each in found] == ["no difference that matters"]
     assert found[0].decided
-    assert "no difference that matters (below 1 point), 5 seeds" in found[0].sentence()
+    assert "no difference that matters (below 1 point), 5 seeds" in difference_sentence(found[0])
     assert conclusion(found, "ce") == "Use ce: cot is no different by 1 point or more."
 
 
-def test_cannot_tell_yet_says_how_many_more_seeds_would() -> None:
+def test_undecided_reports_how_many_more_seeds_are_needed() -> None:
     [found] = judged(focal=plus(0.5, -0.4, 1.6))
-    assert found.sentence().startswith("balanced accuracy: focal +0.6 [-1.9, 3.1] against ce: cannot tell yet with 3")
-    assert found.sentence().endswith(f"{found.more_seeds} more would probably tell")
+    assert difference_sentence(found).startswith(
+        "balanced accuracy: focal +0.6 [-1.9, 3.1] against ce: undecided with 3"
+    )
+    assert difference_sentence(found).endswith(f"{found.more_seeds} more would probably decide")
     assert 8 < found.more_seeds < 60, "a difference of 0.6 spreads"
     [sure] = judged(focal=plus(1.5, 0.6, 2.6))
-    assert sure.outcome == "cannot tell yet"
+    assert sure.outcome == "undecided"
     assert sure.more_seeds < found.more_seeds, "a larger one needs fewer"
 
 
@@ -69,9 +75,9 @@ def test_more_seeds_do_not_help_where_test_images_decide() -> None:
     [found] = judge_differences(values, "ce", images=few_images)
     assert found.outcome == "better on these test images only"
     assert found.more_seeds is None
-    assert found.what_would_tell() == "more seeds alone would hardly tell"
+    assert verdict_sentences([found])[0].endswith("may not hold on other test images")
     assert found.low < 0 < found.high
-    assert "better on these test images only" in found.sentence()
+    assert "better on these test images only" in difference_sentence(found)
     assert conclusion([found], "ce").startswith("No winner yet: cce is better than ce on these test images only")
     many = {"balanced_accuracy": {"cce": ImageError(0.018, error=0.003, shared=0.003, freedom=5000)}}
     [found] = judge_differences(values, "ce", images=many)
@@ -80,11 +86,13 @@ def test_more_seeds_do_not_help_where_test_images_decide() -> None:
 
 def test_no_difference_and_no_spread() -> None:
     same, shifted = judged(erm=CE, cce=plus(1, 1, 1, 1, 1))
-    assert same.sentence() == "balanced accuracy: erm 0.0 [0.0, 0.0] against ce: no difference in any of 5 seeds"
-    assert outcome_words(same) == "no difference seen"
-    assert shifted.sentence() == (
-        "balanced accuracy: cce +1.0 against ce: cannot tell, as all 5 seeds differ by the same amount, to within one "
-        "test image, and so show no spread to test with"
+    assert (
+        difference_sentence(same) == "balanced accuracy: erm 0.0 [0.0, 0.0] against ce: no difference in any of 5 seeds"
+    )
+    assert same.words == "no difference seen"
+    assert difference_sentence(shifted) == (
+        "balanced accuracy: cce +1.0 against ce: undecided: all 5 seeds differ by the same amount, to within one "
+        "test image, so there is no spread to test with"
     )
 
 
@@ -92,8 +100,8 @@ def test_one_image_more_in_every_seed_is_no_claim() -> None:
     values = {"ce": CE[:3], "cce": plus(100 / 350, 100 / 360, 100 / 370)}
     [plain] = judge_differences({"balanced_accuracy": values}, "ce")
     [found] = judge_differences({"balanced_accuracy": values}, "ce", resolutions={"balanced_accuracy": 1 / 370})
-    assert (plain.claimed, found.outcome, found.p) == (True, "cannot tell yet", None)
-    assert "to within one test image" in found.sentence()
+    assert (plain.claimed, found.outcome, found.p) == (True, "undecided", None)
+    assert "to within one test image" in difference_sentence(found)
     [other] = judge_differences({"few": values}, "ce", resolutions={"balanced_accuracy": 1 / 370})
     assert other.claimed, "each metric has its own"
 
@@ -112,7 +120,7 @@ def test_every_claim_is_read_from_its_interval(values: list[list[float]]) -> Non
         if each.level and each.low is not None and each.spread:
             assert each.claimed == (not each.low <= 0 <= each.high)
             inside = max(abs(each.low), abs(each.high)) < 0.01
-            assert inside == each.outcome.endswith("matters")
+            assert inside == each.outcome.endswith(("matters", "the margin"))
 
 
 def test_few_shot_classes_are_tested_behind_balanced_accuracy() -> None:
@@ -125,20 +133,20 @@ def test_few_shot_classes_are_tested_behind_balanced_accuracy() -> None:
         ("few", "a"),
         ("few", "b"),
     ]
-    assert [each.outcome for each in found] == ["better", "cannot tell yet", "better", "cannot tell yet"]
+    assert [each.outcome for each in found] == ["better", "undecided", "better", "undecided"]
     assert [each.level for each in found] == pytest.approx([0.025, 0.025 + 0.00625, 0.0125, 0])
-    assert outcome_words(found[3]) == "not tested"
-    assert "balanced accuracy comes first" in found[3].sentence()
+    assert found[3].words == "not tested"
+    assert "balanced accuracy is tested first" in difference_sentence(found[3])
 
 
-def test_what_cannot_be_told_is_one_line() -> None:
+def test_what_is_undecided_is_one_line() -> None:
     noisy = {name: plus(4, -3, 1, -2, 1) for name in "abcdef"}
     values = {"ce": CE, **noisy, "cce": plus(9.5, 9.8, 9.1, 9.9, 9.7)}
     found = judge_differences({"balanced_accuracy": values, "few": values}, "ce")
     lines = verdict_sentences(found)
     assert len(lines) == 3
     assert lines[0].startswith("balanced accuracy: cce +9.6")
-    assert lines[2].startswith("cannot tell yet with 5 seeds: a, b, c, d, e, f in balanced accuracy; ")
+    assert lines[2].startswith("undecided with 5 seeds: a, b, c, d, e, f in balanced accuracy; ")
 
 
 def test_two_objectives_that_are_no_objectives() -> None:
@@ -163,7 +171,20 @@ def test_points(numbers: tuple[float, float | None, float | None], text: str) ->
 
 def claim(objective: str, metric: str, mean: float, *, sure: bool = True, seeds: int = 5) -> Difference:
     p = 0.001 if sure else 0.5
-    return Difference(objective, "ce", metric, seeds, mean, mean, mean, 0.01, sure, sure, p=p, spread=0.01)
+    return Difference(
+        objective=objective,
+        baseline="ce",
+        metric=metric,
+        seeds=seeds,
+        mean=mean,
+        low=mean,
+        high=mean,
+        level=0.01,
+        claimed=sure,
+        on_these_images=sure,
+        p=p,
+        spread=0.01,
+    )
 
 
 BALANCED, FEW = "balanced_accuracy", "few"
@@ -179,7 +200,7 @@ BALANCED, FEW = "balanced_accuracy", "few"
         ),
         (
             [claim("cce", BALANCED, 1), claim("cce", FEW, -1)],
-            "Use cce: better than ce in balanced accuracy; its few-shot classes pay.",
+            "Use cce: better than ce in balanced accuracy; worse for few-shot classes.",
         ),
         (
             [claim("cce", BALANCED, 1), claim("cot", BALANCED, 2), claim("focal", BALANCED, 3, sure=False)],
@@ -187,7 +208,7 @@ BALANCED, FEW = "balanced_accuracy", "few"
         ),
         (
             [claim("cce", BALANCED, 0.005), claim("cot", BALANCED, 2), claim("cce", FEW, 1), claim("cot", FEW, -1)],
-            "Use cce or cot: each is better than ce in balanced accuracy (cot at the price of few-shot classes; cce by "
+            "Use cce or cot: each is better than ce in balanced accuracy (cot worse for few-shot classes; cce by "
             "less than 1 point); which of them is best was not tested.",
         ),
         (
@@ -196,11 +217,11 @@ BALANCED, FEW = "balanced_accuracy", "few"
         ),
         (
             [claim("cce", BALANCED, -1), claim("cot", BALANCED, 5, sure=False)],
-            "No winner yet: with 5 seeds nothing is shown to be better than ce; stay with ce.",
+            "No winner yet: with 5 seeds nothing is shown to be better than ce; keep ce.",
         ),
         (
             [claim("cce", BALANCED, 9, seeds=1)],
-            "No winner yet: one seed cannot tell a better objective from training noise; run 3 seeds or more.",
+            "No winner yet: one seed cannot separate a better objective from training noise; run 3 seeds or more.",
         ),
         ([], "No winner: there is nothing to compare ce with."),
     ],
@@ -211,6 +232,6 @@ def test_conclusion(differences: list[Difference], text: str) -> None:
 
 def test_one_value_each_claims_nothing() -> None:
     [found] = judge_differences({"balanced_accuracy": {"ce": [0.5], "cce": [0.9]}}, "ce")
-    assert (found.outcome, found.p) == ("cannot tell yet", None)
+    assert (found.outcome, found.p) == ("undecided", None)
     assert math.isclose(found.mean, 0.4)
-    assert found.sentence().startswith("balanced accuracy: cce +40.0 against ce: cannot tell yet with 1 seed")
+    assert difference_sentence(found).startswith("balanced accuracy: cce +40.0 against ce: undecided with 1 seed")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from evenhand.runs.comparison import Comparison, ObjectiveRow
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from tests import fabricated
@@ -47,19 +48,25 @@ def write_summary(folder: Path, recalls: dict[str, tuple[int, float]] = RECALLS,
 
 
 def write_comparison(folder: Path, **changed: Any) -> Path:
-    content = {
-        "source": "digits",
-        "imbalance": "exp:20",
-        "model": "resnet8",
-        "seeds": [0, 1, 2],
-        "table": [
-            {"objective": "ce", "balanced_accuracy": 0.6, "few": 0.2},
-            {"objective": "cce", "balanced_accuracy": 0.7, "few": None},
-        ],
-        "verdicts": ["cce is better by 10 points.", "Use cce."],
-    }
+    """Write a comparison; `changed` are other values of its file."""
+    scores = {"ce": {"balanced_accuracy": 0.6, "few": 0.2}, "cce": {"balanced_accuracy": 0.7}}
+    comparison = Comparison(
+        source="digits",
+        imbalance="exp:20",
+        model="resnet8",
+        baseline="ce",
+        objectives=["ce", "cce"],
+        seeds=[0, 1, 2],
+        shot_rule="by thirds",
+        runs=[],
+        rows=[ObjectiveRow(objective=name, seconds_per_epoch=1.0, scores=own) for name, own in scores.items()],
+        differences=[],
+        verdicts=["cce is better by 10 points.", "Use cce."],
+        method="none",
+        notes=[],
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "comparison.json").write_text(json.dumps({**content, **changed}), "utf-8")
+    (folder / "comparison.json").write_text(json.dumps({**comparison.to_json(), **changed}), "utf-8")
     return folder
 
 

@@ -21,7 +21,7 @@ from matplotlib.patches import Rectangle
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison._comparison import Comparison
+from evenhand.experiments.comparison import ComparisonResult
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.report import _embed_figures as drawing
 from evenhand.report import figures
@@ -446,7 +446,7 @@ def test_a_comparison_stands_alone_and_whole(tmp_path: Path, run: Path) -> None:
         read_report_data([folder, run])
     assert read_report_data([folder / "comparison.json"]).comparison is not None
     shutil.move(folder / "cce-0", folder / "moved")
-    with pytest.raises(EvenhandError, match=r"cce-0 of the comparison in .* is gone"):
+    with pytest.raises(EvenhandError, match=r"cce-0 of the comparison in .* is missing"):
         read_report_data([folder])
     (folder / "cce-0").mkdir()
     with pytest.raises(EvenhandError, match="is neither a run nor a comparison"):
@@ -498,4 +498,4 @@ def test_figures_and_comparisons_show_themselves_in_notebooks() -> None:
         figures.reliability({"ce": [made]}),
     ):
         assert figure._repr_png_().startswith(b"\x89PNG")
-    assert callable(Comparison._repr_markdown_)
+    assert callable(ComparisonResult._repr_markdown_)

@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison._ascii_plot import picture
+from evenhand.experiments.comparison._ascii_plot import plot_differences
 from evenhand.report.figures import verdict_picture
 from evenhand.report.figures.style import GAIN, LOSS, QUIET
 
@@ -32,7 +32,7 @@ def test_dots_intervals_margin_and_words_are_those_of_the_differences() -> None:
     [band] = axes.patches
     assert (band.get_x(), band.get_width()) == pytest.approx((-1, 2))
     shown = texts(figure)
-    assert [each.outcome for each in primary] == ["better", "worse", "cannot tell yet"]
+    assert [each.outcome for each in primary] == ["better", "worse", "undecided"]
     for each in primary:
         assert any(text.endswith(f": {each.outcome}") for text in shown)
     assert overlapping(shown) == []
@@ -46,7 +46,7 @@ def test_nothing_to_draw() -> None:
 
 def test_the_picture_in_text_stands_to_scale() -> None:
     found = judge_differences({"balanced_accuracy": VALUES}, "ce")
-    lines = picture(found, 90)
+    lines = plot_differences(found, 90)
     zero = lines[-1].index("0")
     for each, line in zip(found, lines[:-1], strict=True):
         assert (line.index("o", 36) > zero) == (each.mean > 0)

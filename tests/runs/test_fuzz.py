@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison._alpha_spending import Look, looks_note, read_looks, settled
-from evenhand.experiments.comparison.verdict import Difference
+from evenhand.experiments.comparison._alpha_spending import analyses_note, keep_decided
+from evenhand.experiments.comparison.verdict import difference_sentence
 from evenhand.report._listing import Listing
 from evenhand.report._report_data import read_report_data
-from evenhand.runs.comparison import read_recommended
+from evenhand.runs.comparison import Difference, InterimAnalysis, read_interim_analyses, read_recommended
 from evenhand.runs.filenames import CHECKED, CHECKSUMS
 from evenhand.runs.run import Run, card_of
 from evenhand.training.checkpoint import Card, load_classifier, load_state
@@ -43,8 +43,20 @@ REAL["checksums.json"] = json.dumps({"predictions.npz": ["0" * 64]}).encode()
 REAL["adjustment.json"] = json.dumps(
     {"kind": "post-hoc", "chosen": "validation", "tau": 0.8, "prior": None, "added_to_logits": [0.1] * 10}
 ).encode()
-DIFFERENCE = Difference("cce", "ce", "balanced_accuracy", 3, 0.02, 0.01, 0.03, level=0.01, claimed=True, p=0.001)
-REAL["looks.json"] = json.dumps({"it": [Look(3, 0.01, 0.01, ("ce", "cce"), (DIFFERENCE,)).to_json()]}).encode()
+DIFFERENCE = Difference(
+    objective="cce",
+    baseline="ce",
+    metric="balanced_accuracy",
+    seeds=3,
+    mean=0.02,
+    low=0.01,
+    high=0.03,
+    level=0.01,
+    claimed=True,
+    p=0.001,
+)
+ANALYSIS = InterimAnalysis(seeds=3, level=0.01, margin=0.01, picked=["ce", "cce"], differences=[DIFFERENCE])
+REAL["looks.json"] = json.dumps({"it": [ANALYSIS.model_dump(mode="json")]}).encode()
 REAL["comparison.json"] = json.dumps(
     {
         "source": "digits",
@@ -56,8 +68,8 @@ REAL["comparison.json"] = json.dumps(
         "recommended": "cce",
         "shot_rule": "by thirds",
         "runs": [{"objective": "cce", "seed": 0, "folder": "."}],
-        "table": [{"objective": "cce", "balanced_accuracy": 0.6, "few": 0.2}],
-        "differences": [DIFFERENCE.to_json()],
+        "table": [{"objective": "cce", "seconds_per_epoch": 1.5, "balanced_accuracy": 0.6, "few": 0.2}],
+        "differences": [DIFFERENCE.model_dump(mode="json")],
         "verdicts": ["Use cce."],
         "method": "none",
         "notes": [],
@@ -129,9 +141,10 @@ def memory() -> int:
 
 
 def said_of(run: Run) -> list[str]:
-    """What is said of the looks at a comparison, as comparing again does."""
-    looks = read_looks(run.path, "it")
-    return [each.sentence() for each in settled([DIFFERENCE], looks)] + ([looks_note(looks, [3, 5])] if looks else [])
+    """The sentences about the interim analyses of a comparison."""
+    analyses = read_interim_analyses(run.path, "it")
+    sentences = [difference_sentence(each) for each in keep_decided([DIFFERENCE], analyses)]
+    return sentences + ([analyses_note(analyses, [3, 5])] if analyses else [])
 
 
 def _told(read: Callable[[Run], object], run: Run) -> str:

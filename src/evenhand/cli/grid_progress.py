@@ -1,4 +1,4 @@
-"""What a grid of runs shows: a bar in a terminal, plain lines in a pipe, or nothing; and a table of how far it is."""
+"""Progress of a grid of runs: a bar in a terminal, lines in a pipe, or nothing; and a table of its status."""
 
 import signal
 import sys
@@ -22,38 +22,58 @@ from evenhand.runs.run import runs_in
 from evenhand.runs.schemas import EpochRow
 
 EVERY = 30.0
-"""Seconds after which a pipe hears from a grid that finishes no run."""
+"""Seconds after which a pipe gets a line even if no run has finished."""
 
 REFRESH = 0.2
-"""Seconds between two moves of the bar by epochs."""
+"""Seconds between two updates of the bar."""
 
 
 class ShownGrid(GridProgress):
-    """Tells a person how far a grid is."""
+    """Shows the progress of a grid to a person.
 
-    def __init__(self, jobs: Sequence[Job], *, workers: int | None = None, quiet: bool = False) -> None:
-        super().__init__(jobs, workers or default_workers(jobs))
-        bar = not quiet and sys.stderr.isatty()
-        self.lines = not quiet and not bar
-        self.said = self.moved = time.monotonic()
-        self.signal: int | None = None
+    Args:
+        workers: runs at a time, for the time left; None: as `run_jobs` chooses.
+        quiet: show nothing.
+    """
+
+    def __init__(self, *, workers: int | None = None, quiet: bool = False) -> None:
+        super().__init__()
+        self.given_workers = workers
+        self.quiet = quiet
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[state]}"),
             console=Console(stderr=True),
-            disable=not bar,
+            disable=quiet or not sys.stderr.isatty(),
         )
-        self.task = self.bar.add_task("runs", total=self.epochs, state="")
-        self._move()
+        self.lines = not quiet and self.bar.disable
+        self.last_line = self.last_move = time.monotonic()
+        self.signal: int | None = None
 
-    def began(self) -> None:
-        """Say what there is to do."""
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Show how many runs there are to do, and start the bar."""
+        super().begin(jobs)
+        self.workers = self.given_workers or default_workers(jobs)
         done = self.count(Status.DONE)
         left = len(self.jobs) - done
         if self.lines and left:
-            kept = f"; {done} finished already" if done else ""
-            echo(f"{left} run{'s' * (left != 1)} to do, up to {self.workers} at a time{kept}", err=True)
+            finished = f"; {done} already finished" if done else ""
+            echo(f"{left} run{'s' * (left != 1)} to do, up to {self.workers} at a time{finished}", err=True)
+        self.task = self.bar.add_task("runs", total=self.epochs, state="")
+        self._move()
+        self.bar.start()
+
+    def end(self) -> None:
+        """Stop the bar, which stays in the terminal."""
+        self.bar.stop()
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+
+    def message(self, text: str) -> None:
+        """Print a sentence."""
+        if not self.quiet:
+            remark(text)
 
     def started(self, job: Job) -> None:
         """Move the bar."""
@@ -61,50 +81,50 @@ class ShownGrid(GridProgress):
         self._move()
 
     def progress(self, job: Job, row: EpochRow) -> None:
-        """Move the bar; a pipe hears of it now and then."""
+        """Move the bar; print a line into a pipe from time to time."""
         super().progress(job, row)
-        if time.monotonic() - self.moved > REFRESH:  # short epochs of a large grid come in quick succession
+        if time.monotonic() - self.last_move > REFRESH:  # a large grid may have many short epochs
             self._move()
-        if time.monotonic() - self.said > EVERY:
-            self._say(f"{self.epochs_done:,} of {self.epochs:,} epochs")
+        if time.monotonic() - self.last_line > EVERY:
+            self._print(f"{self.epochs_done:,} of {self.epochs:,} epochs")
 
     def waiting(self, job: Job) -> None:
-        """Say that another process is at it."""
+        """Print that another process works on a run."""
         super().waiting(job)
         self._move()
-        self._say(f"{job.folder.name} is worked on by another process")
+        self._print(f"{job.folder.name} is locked by another process")
 
     def done(self, job: Job) -> None:
-        """Say that a run is finished."""
+        """Print that a run is finished."""
         super().done(job)
         self._move()
-        self._say(f"{job.folder.name} done")
+        self._print(f"{job.folder.name} done")
 
     def failed(self, failure: Failure) -> None:
-        """Say that a run failed; why is told at the end."""
+        """Print that a run failed; the reason is printed at the end."""
         super().failed(failure)
         self._move()
-        self._say(f"{failure.job.folder.name} failed")
+        self._print(f"{failure.job.folder.name} failed")
 
     def stop(self, number: int, _: FrameType | None) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         self.signal = number
         raise KeyboardInterrupt
 
     def _move(self) -> None:
         if self.bar.disable:
             return
-        self.moved = time.monotonic()
+        self.last_move = time.monotonic()
         running, failed = self.count(Status.RUNNING), self.count(Status.FAILED)
         state = f"{running} running" + (f", {failed} failed" if failed else "") + _left(self.seconds_left)
         description = f"runs {self.count(Status.DONE)}/{len(self.jobs)}"
         self.bar.update(self.task, completed=self.epochs_done, description=description, state=state)
 
-    def _say(self, what: str) -> None:
+    def _print(self, text: str) -> None:
         if self.lines:
             over = self.count(Status.DONE, Status.FAILED)
-            echo(f"run {over}/{len(self.jobs)}  {what}{_left(self.seconds_left)}", err=True)
-            self.said = time.monotonic()
+            echo(f"run {over}/{len(self.jobs)}  {text}{_left(self.seconds_left)}", err=True)
+            self.last_line = time.monotonic()
 
 
 def run_grid(
@@ -116,38 +136,35 @@ def run_grid(
     command: str = "",
     quiet: bool = False,
 ) -> list[Failure]:
-    """Finish all runs of a grid on the engine asked for, and show how far it is.
+    """Finish all runs of a grid on an engine, and show the progress.
 
     Args:
         jobs: the runs.
-        workers: how many go on at once on this machine; None: as `run_jobs` chooses.
+        workers: runs at a time on this machine; None: as `run_jobs` chooses.
         engine: `local` or `ray`.
         address: of a Ray cluster; None: one on this machine.
-        command: what was typed, kept on top of each config.
+        command: the command line, kept at the top of each config.
         quiet: show nothing.
     """
     check_engine(engine, workers=workers, address=address)
-    with watching_grid(jobs, workers=workers, quiet=quiet) as callback:
-        callback.began()
+    with watching_grid(workers=workers, quiet=quiet) as callback:
         return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=callback)
 
 
 @contextmanager
-def watching_grid(jobs: Sequence[Job], *, workers: int | None = None, quiet: bool = False) -> Iterator[ShownGrid]:
-    """Show a grid while it goes on; SIGINT and SIGTERM end it with exit codes 130 and 143.
+def watching_grid(*, workers: int | None = None, quiet: bool = False) -> Iterator[ShownGrid]:
+    """Give a progress callback for a grid; SIGINT and SIGTERM end it with exit codes 130 and 143.
 
     Args:
-        jobs: the runs.
-        workers: how many go on at once, for the time left; None: as `run_jobs` chooses.
+        workers: runs at a time, for the time left; None: as `run_jobs` chooses.
         quiet: show nothing.
     """
-    shown = ShownGrid(jobs, workers=workers, quiet=quiet)
+    shown = ShownGrid(workers=workers, quiet=quiet)
     before = {number: signal.signal(number, shown.stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with shown.bar:
-            yield shown
+        yield shown
     except KeyboardInterrupt:
-        done = f"{shown.count(Status.DONE)} of {len(jobs)} runs are done"
+        done = f"{shown.count(Status.DONE)} of {len(shown.jobs)} runs are done"
         remark(f"stopped; {done}, and the same command continues")
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
@@ -165,7 +182,7 @@ def show_failures(failures: Sequence[Failure]) -> None:
 
 
 def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
-    """Print how far each run of a grid is, and how long the rest will take."""
+    """Print the status of each run of a grid, and the time left."""
     states = describe(jobs)
     table = Table(box=None, pad_edge=False)
     for name in ("run", "status", "epochs", "s/epoch"):
@@ -185,16 +202,16 @@ def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
 
 
 def show_others(jobs: Sequence[Job], folder: Path) -> None:
-    """Say how many runs of a folder are not of this grid."""
+    """Print how many runs of a folder are not of this grid."""
     known = {job.folder.name for job in jobs}
     others = [run for run in runs_in(folder) if run.path.name not in known]
     if others:
         runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
-        echo(f"{folder} also holds {runs} of other settings; give those settings to see how far they are")
+        echo(f"{folder} also has {runs} of other settings; give those settings for their status")
 
 
 def _left(seconds: float | None) -> str:
-    """Say how much time is left, as roughly as it is known."""
+    """Format the time left, rounded."""
     if not seconds:
         return ""
     if seconds < 100:

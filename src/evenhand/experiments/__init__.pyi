@@ -2,6 +2,7 @@ from . import comparison as comparison
 from . import grid as grid
 from .api import compare as compare
 from .comparison._comparison import Comparison as Comparison
+from .comparison._comparison import ComparisonResult as ComparisonResult
 from .comparison._comparison import compare_runs as compare_runs
 from .comparison._comparison import write_comparison as write_comparison
 from .comparison._hypothesis_tests import judge_differences as judge_differences

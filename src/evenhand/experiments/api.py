@@ -1,33 +1,32 @@
-"""What Python users call: which objective is better, by how much, and how sure that is."""
+"""The Python API of comparisons: which objective is better, by how much, and with which confidence."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import check_folder, read_json
+from evenhand.core.files import check_folder
 from evenhand.core.text import slug
 from evenhand.data.batches import what_mirrors_do
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
-from evenhand.experiments.comparison._comparison import Comparison, write_comparison
+from evenhand.data.table import SampleTable
+from evenhand.experiments.comparison._comparison import ComparisonResult, write_comparison
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
-from evenhand.experiments.comparison._sequential import MOST_SEEDS, Plan, compare_in_looks
+from evenhand.experiments.comparison._sequential import MOST_SEEDS, Plan, compare_sequentially
 from evenhand.experiments.grid._source_check import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.objectives.registry import tuning_candidates
 from evenhand.objectives.spec import ObjectiveSpec
+from evenhand.runs.comparison import Comparison
 from evenhand.runs.config import Config, validate
 from evenhand.runs.run import Run
 from evenhand.training.prepare import warm_features
 from evenhand.training.recipe_choice import make_run_config
 
 OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
-RunJobs = Callable[[Sequence[Job]], list[Failure]]
-Tell = Callable[[str], None]
 
 
 def compare(
@@ -54,39 +53,40 @@ def compare(
     engine: str = "local",
     ray_address: str | None = None,
     callback: GridCallback | None = None,
-) -> Comparison:
-    """Train with several objectives and seeds, and compare them; called again, it goes on from the runs that are there.
+) -> ComparisonResult:
+    """Train with several objectives and seeds, and compare them; a second call continues from the finished runs.
 
-    Its tables are written into the folder of the runs. In a script, the call has to stand behind
-    `if __name__ == "__main__":`, since the runs are processes of their own.
+    The tables are written into the folder of the runs. In a script, call it under `if __name__ == "__main__":`, since
+    each run is a process of its own.
 
     Args:
         source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
-        objectives: at least two, which all stand in the table; `evenhand objectives` lists what they are made of.
-        seeds: runs of each objective, for one look; None: looks at 3, 5, 8 and 12, until everything is decided.
-        most_seeds: without `seeds`: stop at so many, decided or not.
-        margin: as a share, 0.01 is one point: differences that are smaller do not matter.
-        baseline: what the others are compared with; `ce` if it is there.
+        objectives: at least two, all of which are in the table; `evenhand objectives` lists their parts.
+        seeds: runs per objective, for a single analysis; None: interim analyses at 3, 5, 8 and 12 seeds until
+            everything is decided.
+        most_seeds: without `seeds`: stop at this number, decided or not.
+        margin: as a fraction, 0.01 is one point: smaller differences do not matter.
+        baseline: the objective that the others are compared with; `ce` if it is listed.
+        tune: try the few settings that each part declares (:func:`~evenhand.objectives.tuning_candidates`), pick on
+            validation at the first analysis, and test only the picked one; parts given with settings stay as given.
+        out: the folder of the comparison; under `runs/` if not given.
+        recipe: `small`, `photos`, `paper` or `road-marking`; chosen from the images if not given.
+        config: a YAML file over the recipe, or a whole config instead of everything above.
+        settings: any others, such as `["optimizer.lr=0.05"]`.
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.
         model: a name of :func:`~evenhand.list_models`, or `timm:NAME`.
         pretrained: start from ImageNet weights.
         trained: `head` (the last layer, on features of a frozen network) or `all`.
-        epochs: how often every training image is seen.
-        image_size: height and width to bring images to.
-        data_root: where data sets lie.
-        out: the comparison's folder; under `runs/` if not given.
-        recipe: `small`, `photos`, `paper` or `road-marking`; what suits the images if not given.
-        config: a YAML file over the recipe, or a whole config instead of everything above.
-        settings: any others, such as `["optimizer.lr=0.05"]`.
-        tune: try the few settings that each part declares (:func:`~evenhand.objectives.settings_to_try`), pick
-            on validation at the first look, and test only what was picked; parts given with settings stay as given.
-        jobs: runs at a time; one a processor or GPU if not given.
+        epochs: passes over the training images.
+        image_size: height and width of the images.
+        data_root: the folder of data sets.
+        jobs: runs at a time; one per processor or GPU if not given.
         engine: `local` or `ray`.
         ray_address: of a Ray cluster.
-        callback: who looks on.
+        callback: progress callback.
 
     Returns:
-        What was found; runs that failed are named in its notes.
+        The comparison; runs that failed are named in its notes.
 
     Example:
         >>> import tempfile
@@ -109,10 +109,7 @@ def compare(
     plan = plan_comparison(
         base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline, tune=tune
     )
-    check_engine(engine, workers=jobs, address=ray_address)
-    return make_comparison(
-        plan, lambda look: run_on_engine(look, engine, workers=jobs, address=ray_address, callback=callback)
-    )[0]
+    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, callback=callback)[0]
 
 
 def plan_comparison(
@@ -126,14 +123,14 @@ def plan_comparison(
     baseline: str | None = None,
     tune: bool = False,
 ) -> Plan:
-    """Return what is compared, and how far it may go; the arguments are those of :func:`compare`.
+    """Plan a comparison, and open its source; the arguments are those of :func:`compare`.
 
-    Seeds take turns with the test images (`data.rotate`), unless the base says what they do, the source fixes a test
-    set, training starts from weights, which may have seen any image, or settings are tuned: what is picked by the
-    validation images of all seeds must be tested on none of them.
+    Test sets rotate over seeds (`data.rotate`), unless the base sets it, the source fixes a test set, training starts
+    from weights, which may have seen any image, or settings are tuned: what is picked on the validation images of all
+    seeds must be tested on none of them.
 
     Raises:
-        EvenhandError: one sentence about what cannot be compared.
+        EvenhandError: something cannot be compared.
     """
     for name, value in (("--seeds", seeds), ("--most-seeds", most_seeds)):
         if value is not None and value < 1:
@@ -141,93 +138,115 @@ def plan_comparison(
     if out is not None:
         check_folder(out)
     if not 0 <= margin < 1:
-        raise EvenhandError(f"A margin is a share from 0 to 1, such as 0.01 for one point, got {margin:g}.")
-    base = base if tune else _rotated(base)
+        raise EvenhandError(f"The margin is a fraction from 0 to 1, such as 0.01 for one point, got {margin:g}.")
     if tune and base.data.rotate:
         raise EvenhandError(
             "--tune picks settings on validation images of all seeds, and with data.rotate=true these are test images "
             "of other seeds; leave out one of the two."
         )
-    named = [ObjectiveSpec(spec) for spec in objectives]
-    for spec in named:
+    if tune and base.select == "last":
+        raise EvenhandError("--tune picks on validation, and select: last has none; leave out one of the two.")
+    specs, given = [ObjectiveSpec(spec) for spec in objectives], ",".join(objectives)
+    for spec in specs:
         validate(base.model_dump() | {"objective": spec})  # before data are read
-    given = ",".join(objectives)
-    if len(set(named)) < 2:
+    if len(set(specs)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
-    tried = _settings_tried(base, objectives) if tune else {}
+    table = _open_source(base)
+    tuned = _tuned_settings(base, objectives, table) if tune else {}
     chosen = None if baseline is None else ObjectiveSpec(baseline)
-    if chosen is not None and chosen not in {*named, *(each for settings in tried.values() for each in settings)}:
+    if chosen is not None and chosen not in {*specs, *(each for settings in tuned.values() for each in settings)}:
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
     folder = _default_folder(base) if out is None else Path(out)
-    return Plan(folder, base, tuple(objectives), chosen, seeds, most_seeds, margin, tried)
+    base = base if tune else _rotated(base, table)
+    return Plan(folder, base, tuple(objectives), table, chosen, seeds, most_seeds, margin, tuned)
 
 
-def _rotated(base: Config) -> Config:
-    if "rotate" in base.data.model_fields_set or base.start.weights is not None:
-        return base
-    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
-    if table.splits is not None:
+def _open_source(base: Config) -> SampleTable:
+    return load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+
+
+def _rotated(base: Config, table: SampleTable) -> Config:
+    if "rotate" in base.data.model_fields_set or base.start.weights is not None or table.splits is not None:
         return base
     return base.model_copy(update={"data": base.data.model_copy(update={"rotate": True})})
 
 
-def _settings_tried(base: Config, objectives: Sequence[str]) -> dict[str, list[str]]:
-    """Return of each objective that can be tuned its settings; one that stands in the table by itself is not tried."""
-    if base.select == "last":
-        raise EvenhandError("--tune picks on validation, which select: last does without; leave out one of the two.")
-    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+def _tuned_settings(base: Config, objectives: Sequence[str], table: SampleTable) -> dict[str, list[str]]:
+    """Return the settings of each objective that can be tuned; what is listed by itself is not tried again."""
     num_classes = (drop_small_classes(table) if base.data.drop_small else table).num_classes
     taken = {ObjectiveSpec(spec) for spec in objectives}
-    tried: dict[str, list[str]] = {}
+    tuned: dict[str, list[str]] = {}
     for spec in objectives:
         own, *others = tuning_candidates(spec, num_classes)
         fresh = [each for each in others if each not in taken]
         taken |= set(fresh)
         if fresh:
-            tried[spec] = [own, *fresh]
-    if not tried:
+            tuned[spec] = [own, *fresh]
+    if not tuned:
         raise EvenhandError(
             f"--tune finds nothing to try in {','.join(objectives)!r}; name parts without settings, such as cce."
         )
-    return tried
+    return tuned
 
 
-def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) -> tuple[Comparison, list[Path]]:
-    """Run what is missing, compare, and write the tables.
+def make_comparison(
+    plan: Plan,
+    *,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    command: str = "",
+    callback: GridCallback | None = None,
+) -> tuple[ComparisonResult, list[Path]]:
+    """Do the runs that are missing, compare, and write the tables.
 
     Args:
         plan: what is compared.
-        run: finishes runs, and returns those that failed.
-        tell: hears what a person should know meanwhile.
+        engine: `local` or `ray`.
+        workers: runs at a time on this machine; None: as :func:`~evenhand.experiments.grid.local.run_jobs` chooses.
+        address: of a Ray cluster; None: one on this machine.
+        command: the command line, kept at the top of each config.
+        callback: progress callback.
 
     Returns:
-        What was found, and the files that were written.
+        The comparison, and the files that were written.
     """
-    warned: list[str] = []
+    check_engine(engine, workers=workers, address=address)
+    progress = callback or GridCallback()
+    warnings = _warnings(plan)
 
-    def run_unchanged(look: Sequence[Job]) -> list[Failure]:
-        refuse_changed_source(look)
-        if not warned and not all(Run(job.folder).finished for job in look):
-            warned.append(_what_mirrors_do(plan.base))
-            if warned[0]:
-                tell(warned[0])  # now, while it can still be changed: in the notes it comes after all runs
+    def run(jobs: Sequence[Job]) -> list[Failure]:
+        refuse_changed_source(jobs, plan.table)
+        if warnings and not all(Run(job.folder).finished for job in jobs):
+            progress.message(warnings.pop())  # before the runs: a note in the tables would come too late
         warm_features(plan.base, keep=plan.folder)
-        return run(look)
+        return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=progress)
 
-    comparison, failures = compare_in_looks(plan, run_unchanged, tell=tell)
-    left_out = [
-        f"{failure.job.config.objective} with seed {failure.job.config.seed} failed and is left out: {failure.reason}"
-        for failure in failures
-    ]
-    comparison = replace(comparison, notes=[*left_out, *_trained_longer(comparison), *comparison.notes])
-    replaced = _replaced(plan.folder / "comparison.json", comparison)
+    comparison, failures = compare_sequentially(plan, run, progress)
+    notes = [*_failure_notes(failures), *_second_stage_notes(comparison), *comparison.notes]
+    comparison = comparison.model_copy(update={"notes": notes})
+    replaced = _replaced(plan.folder, comparison)
     if replaced:
-        tell(replaced)
+        progress.message(replaced)
     return comparison, write_comparison(comparison, plan.folder)
 
 
-def _trained_longer(comparison: Comparison) -> list[str]:
-    """Say which objectives were trained for more epochs than the others."""
+def _warnings(plan: Plan) -> list[str]:
+    flip = plan.base.augmentation.flip
+    if plan.base.start.train == "head" and not flip:
+        return []  # features of images as they are
+    warning = what_mirrors_do(plan.table, flip)
+    return [warning] if warning else []
+
+
+def _failure_notes(failures: Sequence[Failure]) -> list[str]:
+    return [
+        f"{failure.job.config.objective} with seed {failure.job.config.seed} failed and is left out: {failure.reason}"
+        for failure in failures
+    ]
+
+
+def _second_stage_notes(comparison: Comparison) -> list[str]:
     stages = {each: ObjectiveSpec(each).stage for each in comparison.objectives}
     return [
         f"{each} was trained longer than the others: a second stage (epochs: {stage.epochs}) after the first."
@@ -236,22 +255,18 @@ def _trained_longer(comparison: Comparison) -> list[str]:
     ]
 
 
-def _what_mirrors_do(base: Config) -> str:
-    if base.start.train == "head" and not base.augmentation.flip:
-        return ""  # features of images as they are
-    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
-    return what_mirrors_do(table, base.augmentation.flip)
-
-
-def _replaced(path: Path, comparison: Comparison) -> str:
-    """Say that the tables of another comparison give way; its runs are kept, so it can be made again at once."""
+def _replaced(folder: Path, comparison: Comparison) -> str:
+    """Return a message if the tables of another comparison are replaced."""
     try:
-        before = read_json(path)
-        named = f"{', '.join(before['objectives'])} with {len(before['seeds'])} seeds"
-        same = (before["objectives"], before["seeds"]) == (comparison.objectives, comparison.seeds)
-    except (OSError, ValueError, LookupError, TypeError, EvenhandError):
+        before = Comparison.read(folder)
+    except EvenhandError:
         return ""
-    return "" if same else f"the comparison of {named} in {path.parent} is replaced; its runs are kept"
+    if (before.objectives, before.seeds) == (comparison.objectives, comparison.seeds):
+        return ""
+    return (
+        f"the comparison of {', '.join(before.objectives)} with {len(before.seeds)} seeds in {folder} is replaced; its "
+        "runs are kept"
+    )
 
 
 def _default_folder(base: Config) -> Path:

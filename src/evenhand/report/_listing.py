@@ -14,6 +14,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import LOCK, is_locked
 from evenhand.report._serve_summary import comparison_figures, failure_reason, run_figures
 from evenhand.runs import filenames as names
+from evenhand.runs.comparison import COMPARISON
 from evenhand.runs.run import Run
 
 DEPTH = 5
@@ -21,7 +22,7 @@ DEPTH = 5
 MOST_FOLDERS = 20_000
 NEWS = (names.CONFIG, names.HISTORY, names.SUMMARY)
 """The files whose change shows that a run is training."""
-FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, "comparison.json", "report.html")
+FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, COMPARISON, "report.html")
 FRESH = 60.0
 """Seconds since the last change in which a run counts as training, or three of its epochs if longer."""
 
@@ -181,10 +182,10 @@ class Listing:
 
     def _compared(self, entry: Entry) -> Compared:
         try:
-            found = self._read(entry, lambda: comparison_figures(entry.path / "comparison.json"))
-            return Compared(entry, entry.files["comparison.json"].st_mtime, **found)
+            found = self._read(entry, lambda: comparison_figures(entry.path / COMPARISON))
+            return Compared(entry, entry.files[COMPARISON].st_mtime, **found)
         except EvenhandError as error:
-            return Compared(entry, entry.files["comparison.json"].st_mtime, problems=(str(error),))
+            return Compared(entry, entry.files[COMPARISON].st_mtime, problems=(str(error),))
 
     def _read(self, entry: Entry, reader: Callable[[], Any]) -> Any:
         """Return the content of an entry, read again only if its files have changed."""
@@ -227,7 +228,7 @@ def _entries_at(root: Path, folder: Path) -> tuple[list[Entry], list[Path]]:
     below = folder.relative_to(root).as_posix()
     name = folder.name if folder == root else below
     kinds: list[Kind] = ["run"] if names.CONFIG in files else []
-    kinds += ["comparison"] if "comparison.json" in files else []
+    kinds += ["comparison"] if COMPARISON in files else []
     return [Entry(_id(kind, below), kind, name, folder, files) for kind in kinds], sorted(folders)
 
 

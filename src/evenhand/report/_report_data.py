@@ -1,86 +1,17 @@
 """The data of a report: runs and comparisons, read from their folders."""
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import read_json
 from evenhand.metrics.predictions import Predictions
+from evenhand.runs.comparison import Comparison, comparison_file, is_comparison
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Summary
-
-
-class _Content(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class Entry(_Content):
-    """A run of a comparison."""
-
-    objective: str
-    seed: int
-    folder: str
-
-
-class ObjectiveRow(_Content):
-    """An objective of a comparison: means over seeds, as shares."""
-
-    objective: str
-    picked: bool
-    seconds_per_epoch: float
-    val_balanced_accuracy: float | None
-    balanced_accuracy: float | None
-    balanced_accuracy_spread: float | None
-    accuracy: float | None
-    many: float | None
-    medium: float | None
-    few: float | None
-    worst_class: str | None
-    worst_recall: float | None
-    macro_f1: float | None
-    ece: float | None
-    tried: int = 1
-
-
-class DifferenceRow(_Content):
-    """An objective against the baseline in one metric, as shares."""
-
-    objective: str
-    metric: str
-    mean: float
-    low: float | None
-    high: float | None
-    p: float | None
-    level: float = 0.0
-    margin: float = 0.01
-    outcome: str
-    words: str = ""
-    """The outcome as tables show it."""
-
-
-class ComparisonFile(_Content):
-    """What the page needs of a `comparison.json`."""
-
-    source: str
-    imbalance: str
-    model: str
-    baseline: str
-    objectives: list[str] = Field(min_length=1)
-    seeds: list[int] = Field(min_length=1)
-    shot_rule: str
-    runs: list[Entry]
-    table: list[ObjectiveRow]
-    differences: list[DifferenceRow]
-    failures: list[str] = []
-    verdicts: list[str] = Field(min_length=1)
-    method: str
-    notes: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +21,7 @@ class ReportData:
     finished: dict[str, list[Run]]
     """By name, the seeds; in a comparison the name is the objective."""
     unfinished: list[Run]
-    comparison: ComparisonFile | None
+    comparison: Comparison | None
 
     def predictions(self) -> dict[str, list[Predictions]]:
         """Return the predictions of each name, one per seed."""
@@ -153,11 +84,6 @@ def read_report_data(folders: Sequence[Path]) -> ReportData:
     )
 
 
-def is_comparison(folder: Path) -> bool:
-    """Whether a path is a comparison's folder or its `comparison.json`."""
-    return folder.name == "comparison.json" or (folder / "comparison.json").is_file()
-
-
 def _read_run(folder: Path) -> Run:
     """Read the required files, so that damage is reported before anything is drawn."""
     run = Run(folder)
@@ -170,29 +96,28 @@ def _read_run(folder: Path) -> Run:
     return run
 
 
-def _read_comparison(folder: Path) -> ReportData:
-    path = folder if folder.name == "comparison.json" else folder / "comparison.json"
-    comparison = _read_comparison_file(path)
-    finished: dict[str, list[Run]] = {}
-    for objective in comparison.objectives:
-        folders = {entry.seed: entry.folder for entry in comparison.runs if entry.objective == objective}
-        finished[objective] = [_member(path.parent, folders.get(seed), objective, seed) for seed in comparison.seeds]
+def _read_comparison(path: Path) -> ReportData:
+    comparison = Comparison.read(path)
+    folders = {(run.objective, run.seed): run.folder for run in comparison.runs}
+    finished = {
+        objective: [_member(path, folders.get((objective, seed)), objective, seed) for seed in comparison.seeds]
+        for objective in comparison.objectives
+    }
     return ReportData(finished, [], comparison)
 
 
-def _member(root: Path, folder: str | None, objective: str, seed: int) -> Run:
+def _member(comparison: Path, folder: Path | None, objective: str, seed: int) -> Run:
     """Read a run that a comparison names."""
+    file = comparison_file(comparison)
     if folder is None:
-        raise EvenhandError(f"{root / 'comparison.json'} names no run of {objective} with seed {seed}; compare again.")
-    # Without the `..` that a relative name may hold, so that a message shows a path as a person would write it.
-    path = Path(os.path.normpath(root / folder))
-    if not path.is_dir():
+        raise EvenhandError(f"{file} names no run of {objective} with seed {seed}; compare again.")
+    if not folder.is_dir():
         raise EvenhandError(
-            f"The run {path} of the comparison in {root} is gone; put it back, or compare without it again."
+            f"The run {folder} of the comparison in {file.parent} is missing; restore it, or compare again without it."
         )
-    run = _read_run(path)
+    run = _read_run(folder)
     if not run.finished:
-        raise EvenhandError(f"{path} is not finished; continue it with {run.resume_command}, then compare again.")
+        raise EvenhandError(f"{folder} is not finished; continue it with {run.resume_command}, then compare again.")
     return run
 
 
@@ -205,12 +130,3 @@ def different_names(runs: Sequence[Run]) -> list[str]:
         [f"{run.config.objective}, {run.path}" for run in runs],
     )
     return next((names for names in candidates if len(set(names)) == len(names)), candidates[-1])
-
-
-def _read_comparison_file(path: Path) -> ComparisonFile:
-    try:
-        return ComparisonFile.model_validate(read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise EvenhandError(f"Cannot read {path}: {where}: {first['msg'].lower()}; compare the runs again.") from error

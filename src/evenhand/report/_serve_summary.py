@@ -5,7 +5,6 @@ one sentence.
 """
 
 import math
-from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -13,6 +12,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
 from evenhand.core.text import visible
 from evenhand.metrics.registry import METRICS
+from evenhand.runs.comparison import PRIMARY, Comparison
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import HISTORY
 from evenhand.runs.run import Run, read_leniently
@@ -73,15 +73,16 @@ def _summary_figures(summary: Summary) -> Figures:
 
 def comparison_figures(path: Path) -> Figures:
     """Return what a `comparison.json` says of its objectives, the best first, and its last verdict."""
-    content = _json(path)
-    seeds, verdicts = content.get("seeds"), _list(content, "verdicts")
-    rows = [row for row in _list(content, "table") if isinstance(row, dict)]
+    try:
+        comparison = Comparison.read(path)
+    except EvenhandError as error:
+        raise EvenhandError(str(error).replace(str(path), path.name)) from error
     return {
-        **{key: _text(content.get(key)) for key in ("source", "imbalance", "model")},
-        "seeds": len(seeds) if isinstance(seeds, list) else None,
-        "balanced_accuracy": _best_first(rows, "balanced_accuracy"),
-        "few": _best_first(rows, "few"),
-        "verdict": _text(verdicts[-1]) if verdicts else None,
+        **{key: _text(getattr(comparison, key)) for key in ("source", "imbalance", "model")},
+        "seeds": len(comparison.seeds),
+        "balanced_accuracy": _best_first(comparison, PRIMARY),
+        "few": _best_first(comparison, "few"),
+        "verdict": _text(comparison.verdicts[-1]),
     }
 
 
@@ -145,10 +146,9 @@ def _interval(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}"
 
 
-def _best_first(rows: list[Figures], key: str) -> tuple[tuple[str, float], ...]:
-    known = ((_text(row.get("objective")) or "?", _number(row.get(key))) for row in rows)
-    pairs = [(name, value) for name, value in known if value is not None]
-    return tuple(sorted(pairs, key=lambda pair: -pair[1]))
+def _best_first(comparison: Comparison, name: str) -> tuple[tuple[str, float], ...]:
+    known = ((_text(row.objective) or "?", row.scores.get(name)) for row in comparison.rows)
+    return tuple(sorted(((row, value) for row, value in known if value is not None), key=lambda pair: -pair[1]))
 
 
 def _json(path: Path) -> Figures:
@@ -156,11 +156,6 @@ def _json(path: Path) -> Figures:
         return read_json(path, LARGEST)
     except EvenhandError as error:
         raise EvenhandError(str(error).replace(str(path), path.name)) from error
-
-
-def _list(content: Mapping[str, Any], key: str) -> list[Any]:
-    value = content.get(key)
-    return value if isinstance(value, list) else []
 
 
 def _text(value: object) -> str | None:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.experiments.comparison.verdict import METRICS as COMPARED
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
-from evenhand.report._report_data import ComparisonFile, ReportData
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.style import MOST_NAMED
 from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
+from evenhand.runs.comparison import TESTED, Comparison
 from evenhand.runs.schemas import Summary
 
 MOST_PAIRS = 15
@@ -66,19 +66,19 @@ def objective_table(data: ReportData) -> Table:
     return Table([columns[place] for place in filled], [[row[place] for place in filled] for row in rows])
 
 
-def _compared_rows(comparison: ComparisonFile, metrics: Sequence[Metric]) -> list[list[TableCell]]:
-    tuned = not all(row.picked for row in comparison.table)
+def _compared_rows(comparison: Comparison, metrics: Sequence[Metric]) -> list[list[TableCell]]:
+    tuned = not all(row.picked for row in comparison.rows)
     rows = []
-    for row in comparison.table:
+    for row in comparison.rows:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
-        cells = {metric.name: _metric(metric, getattr(row, metric.name, None)) for metric in metrics}
+        cells = {metric.name: _metric(metric, row.scores.get(metric.name)) for metric in metrics}
         tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
         rows.append(
             [
                 TableCell(row.objective),
                 *(cells | {"balanced_accuracy": balanced}).values(),
-                *map(_percent, (row.many, row.medium, row.few)),
+                *(_percent(row.scores.get(name)) for name in ("many", "medium", "few")),
                 _worst(row.worst_class, row.worst_recall),
                 _percent(row.val_balanced_accuracy, tried) if tuned else TableCell(""),
                 TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch),
@@ -102,18 +102,18 @@ def _run_row(name: str, summary: Summary, metrics: Sequence[Metric]) -> list[Tab
     ]
 
 
-def difference_table(comparison: ComparisonFile) -> Table:
+def difference_table(comparison: Comparison) -> Table:
     """Return the tested differences."""
     with_p = any(each.p is not None for each in comparison.differences)
     columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
-    columns += [Column(name) for name in ("points", "interval", *(("p", "share") if with_p else ()))]
+    columns += [Column(name) for name in ("points", "interval", *(("p", "alpha") if with_p else ()))]
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        row = [TableCell(each.objective), TableCell(COMPARED.get(each.metric, each.metric), kind="text")]
+        row = [TableCell(each.objective), TableCell(TESTED.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
         row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
-        rows.append([*row, TableCell(each.words or each.outcome, kind="text")])
+        rows.append([*row, TableCell(each.words, kind="text")])
     return Table([*columns, Column("", kind="text")], rows)
 
 

@@ -21,12 +21,13 @@ from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
 from evenhand.report._escape import spelled_out
 from evenhand.report._gallery import ConfidentError, most_confident_errors
-from evenhand.report._report_data import ReportData, is_comparison, read_report_data
+from evenhand.report._report_data import ReportData, read_report_data
 from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
 from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
+from evenhand.runs.comparison import COMPARISON
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Summary
 
@@ -77,7 +78,7 @@ def _target(folders: Sequence[Path], out: Path | None) -> Path:
             f"A page about {len(folders)} runs belongs to none of their folders; choose a file with --out."
         )
     only = folders[0] if folders else Path()
-    return (only.parent if is_comparison(only) and only.name == "comparison.json" else only) / "report.html"
+    return (only.parent if only.name == COMPARISON else only) / "report.html"
 
 
 def render(data: ReportData, *, embedding: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""Finished runs set side by side: paired statistics, verdict, tables."""
+"""Comparison of finished runs: paired statistics, verdict, tables."""
 
 import lazy_loader
 

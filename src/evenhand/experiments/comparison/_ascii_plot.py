@@ -1,18 +1,18 @@
-"""Differences drawn in text."""
+"""Plot differences as text."""
 
 from collections.abc import Sequence
 
-from evenhand.experiments.comparison.verdict import Difference
+from evenhand.runs.comparison import Difference
 
 
-def picture(differences: Sequence[Difference], width: int = 72) -> list[str]:
-    r"""Draw the primary differences with their intervals, the zero line and the margin, in text.
+def plot_differences(differences: Sequence[Difference], width: int = 72) -> list[str]:
+    r"""Plot the primary differences with their intervals, the zero line and the margin.
 
     Example:
         >>> from evenhand.experiments.comparison import judge_differences
-        >>> from evenhand.experiments.comparison._ascii_plot import picture
+        >>> from evenhand.experiments.comparison._ascii_plot import plot_differences
         >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
-        >>> print("\n".join(picture(judge_differences({"balanced_accuracy": values}, "ce"), 60)))
+        >>> print("\n".join(plot_differences(judge_differences({"balanced_accuracy": values}, "ce"), 60)))
         cce  :              |             :     [--------o---------]
         cot  :        [-----+--------o----:---------]
              -1             0            +1

@@ -1,69 +1,67 @@
-"""Objectives whose training failed: told first, and left out of every test."""
+"""Objectives whose training failed: reported first, and left out of every test."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from evenhand.experiments.comparison._hypothesis_tests import PRIMARY, judge_differences
-from evenhand.experiments.comparison._load import TestFigures
-from evenhand.experiments.comparison.verdict import Difference
+from evenhand.experiments.comparison._hypothesis_tests import judge_differences
+from evenhand.experiments.comparison._load import TestResult
+from evenhand.runs.comparison import PRIMARY, Difference
 
 Values = Mapping[str, Mapping[str, Sequence[float]]]
 
 
-def failures_told(figures: Mapping[str, Sequence[TestFigures]]) -> dict[str, dict[str, str]]:
-    """Return for each metric and objective why nothing is concluded from it, where half of its seeds failed or more."""
-    told: dict[str, dict[str, str]] = {PRIMARY: {}, "few": {}}
-    for name, own in figures.items():
+def failure_reasons(results: Mapping[str, Sequence[TestResult]]) -> dict[str, dict[str, str]]:
+    """Return for each metric and objective why nothing is concluded from it, where half of its seeds or more failed."""
+    found: dict[str, dict[str, str]] = {PRIMARY: {}, "few": {}}
+    for name, own in results.items():
         for metric, reasons in (
             (PRIMARY, [each.failed for each in own if each.failed]),
             ("few", [each.no_few for each in own if each.no_few]),
         ):
-            if 2 * len(reasons) >= len(own) and name not in told[PRIMARY]:
+            if 2 * len(reasons) >= len(own) and name not in found[PRIMARY]:
                 often = "" if len(own) == 1 else f" (in {len(reasons)} of {len(own)} seeds)"
-                told[metric][name] = f"{name} {reasons[0]}{often}"
-    return told
+                found[metric][name] = f"{name} {reasons[0]}{often}"
+    return found
 
 
-def judge_sound(
-    values: Values, baseline: str, failed: Mapping[str, Mapping[str, str]], **settings: Any
+def differences_without_failed(
+    values: Values, baseline: str, failed: Mapping[str, Mapping[str, str]], *, margin: float, **settings: Any
 ) -> list[Difference]:
-    """Judge the objectives that did not fail, and say of the others that nothing is concluded.
+    """Test the objectives that did not fail; the differences of the others carry the reason.
 
     Args:
         values: as for :func:`judge_differences`.
         baseline: the objective that the others are compared with.
-        failed: what :func:`failures_told` found.
+        failed: what :func:`failure_reasons` returned.
+        margin: as for :func:`judge_differences`.
         settings: further ones of :func:`judge_differences`.
     """
-    reasons = {
-        metric: {**(failed.get("few", {}) if metric == "few" else {}), **failed.get(PRIMARY, {})} for metric in values
-    }
+    reasons = {metric: {**failed.get(metric, {}), **failed.get(PRIMARY, {})} for metric in values}
     sound = {
         metric: {name: own for name, own in series.items() if name not in reasons[metric]}
         for metric, series in values.items()
         if baseline not in reasons[metric]
     }
-    found = judge_differences(sound, baseline, **settings) if PRIMARY in sound else []
-    judged = {(each.metric, each.objective): each for each in found}
-    return [
-        judged.get((metric, name)) or _failed(name, baseline, metric, values[metric], reasons[metric], settings)
-        for metric in values
-        for name in values[metric]
-        if name != baseline
-    ]
-
-
-def _failed(
-    name: str,
-    baseline: str,
-    metric: str,
-    series: Mapping[str, Sequence[float]],
-    reasons: Mapping[str, str],
-    settings: Mapping[str, Any],
-) -> Difference:
-    gains = np.subtract(series[name], series[baseline])
-    why = reasons.get(baseline) or reasons[name]
-    mean = float(gains.mean())
-    return Difference(name, baseline, metric, len(gains), mean, None, None, margin=settings["margin"], failed=why)
+    found = judge_differences(sound, baseline, margin=margin, **settings) if PRIMARY in sound else []
+    tested = {(each.metric, each.objective): each for each in found}
+    differences = []
+    for metric, series in values.items():
+        for name in (each for each in series if each != baseline):
+            gains = np.subtract(series[name], series[baseline])
+            differences.append(
+                tested.get((metric, name))
+                or Difference(
+                    objective=name,
+                    baseline=baseline,
+                    metric=metric,
+                    seeds=len(gains),
+                    mean=float(gains.mean()),
+                    low=None,
+                    high=None,
+                    margin=margin,
+                    failed=reasons[metric].get(baseline) or reasons[metric][name],
+                )
+            )
+    return differences

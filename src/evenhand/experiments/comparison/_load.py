@@ -1,4 +1,4 @@
-"""Finished runs, read back and held to what makes them comparable."""
+"""Load finished runs, and refuse those that cannot be compared."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.metrics import classification as judge
+from evenhand.metrics.classification import class_recall, mean_recall
 from evenhand.metrics.predictions import Predictions
+from evenhand.metrics.registry import METRICS
 from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
+from evenhand.runs.comparison import Scores
 from evenhand.runs.config import Config
 from evenhand.runs.failures import ended_at_worst, learned_nothing, no_few_shot
 from evenhand.runs.filenames import SPLITS
@@ -19,11 +21,11 @@ from evenhand.runs.run import Run
 from evenhand.runs.schemas import Environment, precision_name
 
 FREE = ("objective", "seed", "data.root", "data.allow_outside", "track_test")
-"""Settings that may differ between compared runs: what is compared, and what does not change a run's result."""
+"""Settings that may differ between compared runs: what is compared, and what does not change the result of a run."""
 
 
 def read_run(path: Path | str) -> Run:
-    """Read what is needed to tell whether a finished run can be compared; its predictions are left for later.
+    """Read config and summary of a finished run; its predictions are read later.
 
     Raises:
         EvenhandError: it is no run, is not finished, or its files cannot be read.
@@ -37,7 +39,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str
     """Sort comparable runs by objective and seed, with the same seeds for each objective.
 
     Returns:
-        For each objective, in the order met, its runs by seed; and what has to be told about it.
+        For each objective, in the order given, its runs by seed; and notes.
 
     Raises:
         EvenhandError: a setting differs, the images differ, a run comes twice, or no seed is common to all.
@@ -75,7 +77,7 @@ def refuse_unlike(one: Run, other: Run) -> None:
     staged = _is_second_stage(one.config) or _is_second_stage(other.config)
     for key, value in ours.items():
         if staged and (key == "epochs" or key.startswith("start.")):
-            continue  # what a second stage changes stands in its objective
+            continue  # the objective names what a second stage changes
         if value != theirs[key]:
             raise EvenhandError(
                 f"Cannot compare {one.path} with {other.path}: {key} is {value!r} in one and {theirs[key]!r} in the "
@@ -84,27 +86,21 @@ def refuse_unlike(one: Run, other: Run) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class TestFigures:
-    """How a run did on the test set."""
+class TestResult:
+    """One run on its test set."""
 
     __test__ = False  # or pytest takes it for a test by its name
 
-    balanced_accuracy: float
-    accuracy: float
-    macro_f1: float
-    ece: float
+    scores: Scores
     recall: NDArray[np.float64]
     """(K,), NaN for a class without a test image."""
-    many: float | None
-    medium: float | None
-    few: float | None
     groups: ShotGroups
     train_counts: NDArray[np.int64]
     """(K,)."""
     ids: NDArray[np.str_]
     """(n,): its test images."""
-    right: NDArray[np.bool_]
-    """(n,): whether each of them was classified rightly."""
+    correct: NDArray[np.bool_]
+    """(n,): whether each of them was classified correctly."""
     failed: str | None
     """Why nothing is concluded from the run."""
     no_few: str | None
@@ -121,33 +117,31 @@ class TestSet:
     targets: NDArray[np.int64]
     class_names: tuple[str, ...]
     groups: NDArray[np.str_] | None
-    """Which images belong together; None: each stands for itself."""
+    """Which images belong together; None: all are independent."""
     rotated: bool = False
-    """Whether every seed has test images of its own."""
+    """Whether every seed has its own test images."""
 
-    def right(self, figures: Sequence[TestFigures]) -> NDArray[np.float64]:
-        """Return (n, N), whether each image was classified rightly in each run, NaN where it was not tested."""
+    def correct(self, results: Sequence[TestResult]) -> NDArray[np.float64]:
+        """Return (n, N), whether each image was classified correctly in each run, NaN where it was not tested."""
         order = np.argsort(self.ids)
-        found = np.full((len(figures), len(self.ids)), np.nan)
-        for own, each in zip(found, figures, strict=True):
-            own[order[np.searchsorted(self.ids, each.ids, sorter=order)]] = each.right
+        found = np.full((len(results), len(self.ids)), np.nan)
+        for own, each in zip(found, results, strict=True):
+            own[order[np.searchsorted(self.ids, each.ids, sorter=order)]] = each.correct
         return found
 
 
-def read_figures(
-    grouped: Mapping[str, Mapping[int, Run]],
-) -> tuple[TestSet, dict[str, list[TestFigures]]]:
-    """Judge the predictions of runs.
+def read_results(grouped: Mapping[str, Mapping[int, Run]]) -> tuple[TestSet, dict[str, list[TestResult]]]:
+    """Evaluate the predictions of runs.
 
     Returns:
-        The test set, and for each objective the figures of its runs in the order of seeds.
+        The test set, and for each objective the results of its runs in the order of seeds.
 
     Raises:
         EvenhandError: predictions cannot be read, or are not of the same images, classes and training counts.
     """
     tested: dict[int | None, TestSet] = {}
     counts: dict[int, NDArray[np.int64]] = {}
-    figures: dict[str, list[TestFigures]] = {}
+    results: dict[str, list[TestResult]] = {}
     for objective, members in grouped.items():
         for seed, run in members.items():
             found = run.predictions
@@ -164,10 +158,8 @@ def read_figures(
                 raise EvenhandError(
                     f"Cannot compare {run.path}: its training counts are not those of the other runs of seed {seed}."
                 )
-            figures.setdefault(objective, []).append(_judge(found, run))
-    if not tested:
-        raise EvenhandError("There are no runs to compare; give the folders of finished ones.")
-    return _joined(list(tested.values())), figures
+            results.setdefault(objective, []).append(_evaluate(found, run))
+    return _joined(list(tested.values())), results
 
 
 def _joined(parts: Sequence[TestSet]) -> TestSet:
@@ -181,32 +173,24 @@ def _joined(parts: Sequence[TestSet]) -> TestSet:
     return TestSet(ids, targets, parts[0].class_names, groups, rotated=True)
 
 
-def _judge(predictions: Predictions, run: Run) -> TestFigures:
-    predicted, groups = predictions.predicted(), find_shot_groups(predictions.train_counts)
-    confusion = judge.confusion_matrix(predictions.targets, predicted, predictions.num_classes)
-    confidences = np.exp(predictions.log_probabilities().max(axis=1))
-    return TestFigures(
-        balanced_accuracy=judge.balanced_accuracy(confusion),
-        accuracy=judge.accuracy(confusion),
-        macro_f1=judge.macro_f1(confusion),
-        ece=judge.expected_calibration_error(confidences, predicted == predictions.targets),
-        recall=judge.class_recall(confusion),
-        many=judge.mean_recall(confusion, groups.many),
-        medium=judge.mean_recall(confusion, groups.medium),
-        few=judge.mean_recall(confusion, groups.few),
+def _evaluate(predictions: Predictions, run: Run) -> TestResult:
+    groups = find_shot_groups(predictions.train_counts)
+    metrics = {name: metric.function(predictions) for name, metric in METRICS.items()}
+    shots = {name: mean_recall(predictions.confusion, getattr(groups, name)) for name in ("many", "medium", "few")}
+    return TestResult(
+        scores={**metrics, **shots},
+        recall=class_recall(predictions.confusion),
         groups=groups,
         train_counts=predictions.train_counts,
         ids=predictions.ids,
-        right=predicted == predictions.targets,
+        correct=predictions.correct(),
         failed=ended_at_worst(run.history, run.summary.selected.epoch) or learned_nothing(predictions),
         no_few=no_few_shot(predictions),
     )
 
 
 def _is_second_stage(config: Config) -> bool:
-    if config.start.weights is None:
-        return False
-    return config.objective.stage is not None
+    return config.start.weights is not None and config.objective.stage is not None
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -214,7 +198,7 @@ def _settings(config: Config) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.model_dump(mode="json").items():
         flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
-    # Devices, workers and the like do not change what a run means; its precision does.
+    # Devices and workers do not change the result; the precision does.
     return {
         k: v for k, v in flat.items() if k not in FREE and (not k.startswith("compute.") or k.endswith("precision"))
     }
@@ -233,7 +217,7 @@ def _refuse_other_images(grouped: dict[str, dict[int, Run]], seeds: Sequence[int
 
 
 def _mixtures(grouped: dict[str, dict[int, Run]]) -> list[str]:
-    """Tell of differences that do not forbid a comparison."""
+    """Return notes about differences that do not forbid a comparison."""
     environments = [_environment(run) for members in grouped.values() for run in members.values()]
     notes = []
     codes = {made.code for made in environments if made.code}
@@ -243,7 +227,7 @@ def _mixtures(grouped: dict[str, dict[int, Run]]) -> list[str]:
     if len(precisions) > 1:
         notes.append(
             f"The runs were computed in {len(precisions)} precisions ({', '.join(precisions)}), so their numbers "
-            "differ by more than objective and seed; set compute.precision to have them all in one."
+            "differ by more than objective and seed; set compute.precision to use one."
         )
     elif precisions:
         notes.append(f"Computed in {precisions[0]}.")
@@ -254,7 +238,7 @@ def _environment(run: Run) -> Environment:
     try:
         return run.environment
     except EvenhandError:
-        return Environment()  # it serves a remark only
+        return Environment()  # needed for a note only
 
 
 def _fingerprint(run: Run) -> str | None:

@@ -1,4 +1,4 @@
-"""Many runs: jobs, the engines that run them, their locks and progress."""
+"""Grids of runs: jobs, engines, locks and progress."""
 
 import lazy_loader
 

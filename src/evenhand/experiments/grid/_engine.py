@@ -1,4 +1,4 @@
-"""How a grid is worked through, whatever runs its jobs: pending, active, held by others, lost, failed, done."""
+"""Schedule the jobs of a grid on any engine: pending, active, locked by others, lost, failed, done."""
 
 import contextlib
 import signal
@@ -12,13 +12,13 @@ from typing import Literal, Protocol
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import is_locked
-from evenhand.experiments.grid.jobs import Failure, Job, with_firsts, write_failure
+from evenhand.experiments.grid.jobs import Failure, Job, with_dependencies, write_failure
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
 
 POLL = 0.5
-"""Seconds between two looks at runs that another process works on."""
+"""Seconds between two checks of runs that another process works on."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +26,27 @@ class End:
     """How one attempt at a run ended."""
 
     kind: Literal["done", "failed", "busy", "lost"]
-    """`busy`: another process works on it. `lost`: its process ended without a word."""
+    """`busy`: another process works on it. `lost`: its process ended without a result."""
     reason: str = ""
-    """One sentence; of a lost one what its process did, such as `was ended by SIGKILL`."""
+    """One sentence; of a lost one what happened to its process, such as `was ended by SIGKILL`."""
     hint: str = ""
-    """What to do about a loss."""
+    """What to do about a lost process."""
 
 
 @dataclass(frozen=True)
-class News:
-    """What an engine says of a run: that it was begun, an epoch of it, or its end."""
+class Event:
+    """What an engine reports of a run: its start, an epoch, or its end."""
 
     job: Job
-    what: Literal["started"] | EpochRow | End
+    content: Literal["started"] | EpochRow | End
 
 
 class Engine(Protocol):
-    """What runs jobs, several at once, each as :func:`~evenhand.experiments.grid._worker.do_run` does."""
+    """Runs several jobs at once, each with :func:`~evenhand.experiments.grid._worker.do_run`."""
 
     @property
     def retries(self) -> int:
-        """How often a run whose process was lost is begun again."""
+        """How often a run whose process was lost is restarted."""
 
     @property
     def has_room(self) -> bool:
@@ -55,11 +55,11 @@ class Engine(Protocol):
     def submit(self, job: Job) -> None:
         """Begin or continue a run."""
 
-    def wait(self, seconds: float | None) -> Sequence[News]:
-        """Return the news of the jobs it has; the first, or none after so many seconds."""
+    def wait(self, seconds: float | None) -> Sequence[Event]:
+        """Wait for events of its jobs, at most this long, and return them."""
 
     def cancel(self) -> None:
-        """End all jobs it has, gently if they let it."""
+        """End all its jobs, by SIGTERM first."""
 
 
 def finish_jobs(jobs: Sequence[Job], engine: Engine, callback: GridCallback) -> list[Failure]:
@@ -67,48 +67,50 @@ def finish_jobs(jobs: Sequence[Job], engine: Engine, callback: GridCallback) -> 
 
     On KeyboardInterrupt, and on SIGTERM, which becomes one, the jobs of the engine are ended first.
     """
-    grid = _Grid(jobs, engine, callback)
+    callback.begin(jobs)
+    scheduler = _Scheduler(jobs, engine, callback)
     with _sigterm_interrupts():
         try:
-            grid.run()
+            scheduler.run()
         finally:
             engine.cancel()
-    return grid.failures
+            callback.end()
+    return scheduler.failures
 
 
-class _Grid:
-    """Where each run of a grid stands."""
+class _Scheduler:
+    """The queues of a grid's runs."""
 
     def __init__(self, jobs: Sequence[Job], engine: Engine, callback: GridCallback) -> None:
         self.engine, self.callback = engine, callback
-        self.pending = [job for job in with_firsts(jobs) if not Run(job.folder).finished]
+        self.pending = [job for job in with_dependencies(jobs) if not Run(job.folder).finished]
         self.active: list[Job] = []
-        self.held: list[Job] = []
+        self.locked: list[Job] = []
         self.losses: Counter[Path] = Counter()
         self.failures: list[Failure] = []
 
     def run(self) -> None:
         """Work until nothing is left to do."""
-        while self.pending or self.held or self.active:
-            self._recall()
+        while self.pending or self.locked or self.active:
+            self._requeue_unlocked()
             self._submit()
             if self.active:
-                for news in self.engine.wait(POLL if self.held else None):
-                    self._hear(news)
-            elif self.held:
+                for event in self.engine.wait(POLL if self.locked else None):
+                    self._handle(event)
+            elif self.locked:
                 time.sleep(POLL)
 
-    def _recall(self) -> None:
-        """Take up runs that another process worked on, once it does so no longer."""
-        for job in [job for job in self.held if not is_locked(job.lock)]:
-            self.held.remove(job)
+    def _requeue_unlocked(self) -> None:
+        """Requeue runs that another process worked on, once it has released them."""
+        for job in [job for job in self.locked if not is_locked(job.lock)]:
+            self.locked.remove(job)
             if Run(job.folder).finished:
                 self.callback.done(job)
             else:
                 self.pending.append(job)
 
     def _submit(self) -> None:
-        """Hand over what can be begun; a run that starts from another one waits for it."""
+        """Submit what can begin; a run that starts from another one waits for it."""
         for job in list(self.pending):
             waits = self._waits_for(job)
             if waits == "nothing" and self.engine.has_room:
@@ -117,33 +119,33 @@ class _Grid:
                 self.engine.submit(job)
             elif waits not in ("nothing", "a run"):
                 self.pending.remove(job)
-                self._fail(job, waits, note=True)
+                self._fail(job, waits, write=True)
 
     def _waits_for(self, job: Job) -> str:
         """Return `nothing`, `a run`, or a sentence why it can never begin."""
         first = job.after
         if first is None or Run(first.folder).finished:
             return "nothing"
-        if any(first.folder == other.folder for other in (*self.pending, *self.active, *self.held)):
+        if any(first.folder == other.folder for other in (*self.pending, *self.active, *self.locked)):
             return "a run"
         failed = any(first.folder == failure.job.folder for failure in self.failures)
         return f"It starts from {first.folder.name}, which {'failed' if failed else 'is not finished'}."
 
-    def _hear(self, news: News) -> None:
-        job, what = news.job, news.what
-        if what == "started":
+    def _handle(self, event: Event) -> None:
+        job, content = event.job, event.content
+        if content == "started":
             self.callback.started(job)
-        elif not isinstance(what, End):
-            self.callback.progress(job, what)
+        elif not isinstance(content, End):
+            self.callback.progress(job, content)
         else:
             self.active.remove(job)
-            self._settle(job, what)
+            self._handle_end(job, content)
 
-    def _settle(self, job: Job, end: End) -> None:
+    def _handle_end(self, job: Job, end: End) -> None:
         if end.kind == "done":
             self.callback.done(job)
         elif end.kind == "busy":
-            self.held.append(job)
+            self.locked.append(job)
             self.callback.waiting(job)
         elif end.kind == "failed":
             self._fail(job, end.reason)
@@ -153,11 +155,11 @@ class _Grid:
                 self.pending.insert(0, job)
                 return
             times = {1: "once", 2: "twice"}.get(self.losses[job.folder], f"{self.losses[job.folder]} times")
-            self._fail(job, f"Its process {end.reason} {times}{end.hint}.", note=True)
+            self._fail(job, f"Its process {end.reason} {times}{end.hint}.", write=True)
 
-    def _fail(self, job: Job, reason: str, *, note: bool = False) -> None:
+    def _fail(self, job: Job, reason: str, *, write: bool = False) -> None:
         failure = Failure(job, reason)
-        if note:  # else the run has written it down itself
+        if write:  # otherwise the run has written it
             with contextlib.suppress(EvenhandError):
                 write_failure(failure)
         self.failures.append(failure)
@@ -166,7 +168,7 @@ class _Grid:
 
 @contextlib.contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """Make SIGTERM a KeyboardInterrupt, unless the caller has its own way with it or this is no main thread."""
+    """Make SIGTERM a KeyboardInterrupt, unless the caller has a handler for it or this is not the main thread."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not ours:
         yield

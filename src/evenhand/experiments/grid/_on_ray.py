@@ -1,4 +1,4 @@
-"""A grid on a Ray cluster: one task a run, retried and continued from the run's folder when a worker dies."""
+"""A grid on a Ray cluster: one task per run, continued from the run's folder when a worker dies."""
 
 import contextlib
 import logging
@@ -14,16 +14,16 @@ from typing import Any
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
 from evenhand.core.locks import is_locked
-from evenhand.experiments.grid._engine import POLL, End, News, finish_jobs
+from evenhand.experiments.grid._engine import POLL, End, Event, finish_jobs
 from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.experiments.grid.local import PATIENCE
+from evenhand.experiments.grid.local import TERMINATION_TIMEOUT
 from evenhand.experiments.grid.progress import GridCallback, read_rows
 
 RETRIES = 3
-"""How often a run is begun again whose worker died; machines of a cluster come and go."""
+"""How often a run whose worker died is restarted; machines of a cluster come and go."""
 OBJECT_STORE = 100 * 2**20
-"""Bytes of a local cluster's store: tasks exchange nothing but a few words."""
+"""Bytes of the object store of a local cluster: tasks exchange only their results' status."""
 
 
 def run_on_ray(
@@ -31,15 +31,15 @@ def run_on_ray(
 ) -> list[Failure]:
     """Finish all runs of a grid as tasks of Ray, each with one processor, and one GPU if the cluster has any.
 
-    The folder of the runs and the data have to be on storage that all machines share under the same paths, and
-    evenhand has to be installed on each. Everything else is as in :func:`~evenhand.experiments.grid.local.run_jobs`.
+    The folder of the runs and the data must be on storage that all machines share under the same paths, and evenhand
+    must be installed on each. Everything else is as in :func:`~evenhand.experiments.grid.local.run_jobs`.
 
     Args:
         jobs: the runs.
         address: of a cluster, such as `ray://HOST:10001`, or `auto` for the one this machine belongs to; None starts
-            a cluster on this machine for as long as the grid takes.
-        command: what was typed, kept on top of each config.
-        callback: who looks on.
+            a temporary cluster on this machine.
+        command: the command line, kept at the top of each config.
+        callback: progress callback.
 
     Returns:
         The runs that could not be finished, each with its reason in one sentence.
@@ -49,12 +49,12 @@ def run_on_ray(
 
 
 class RayEngine:
-    """Tasks of a Ray cluster, one a run; the cluster decides how many go on at once.
+    """Tasks of a Ray cluster, one per run; the cluster decides how many run at a time.
 
     Args:
         ray: the package, connected.
         jobs: the whole grid.
-        command: what was typed, kept on top of each config.
+        command: the command line, kept at the top of each config.
     """
 
     retries = RETRIES
@@ -70,31 +70,31 @@ class RayEngine:
         self.remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(do_run)
 
     def submit(self, job: Job) -> None:
-        """Make a task."""
+        """Start a task."""
         self.epochs.setdefault(job.folder, len(read_rows(job)))
-        self.active[self.remote.remote(_anchored(job), command=self.command)] = job
+        self.active[self.remote.remote(_with_absolute_paths(job), command=self.command)] = job
 
-    def wait(self, seconds: float | None) -> list[News]:
-        """Hear of tasks that end, and look at the folders of the others."""
+    def wait(self, seconds: float | None) -> list[Event]:
+        """Wait for tasks that end, and read new epochs from the folders."""
         ready, _ = self.ray.wait(list(self.active), timeout=POLL if seconds is None else min(seconds, POLL))
-        news = [each for job in self.active.values() for each in self._look(job)]
-        return news + [News(self.active.pop(reference), self._end(reference)) for reference in ready]
+        events = [each for job in self.active.values() for each in self._new_epochs(job)]
+        return events + [Event(self.active.pop(reference), self._end(reference)) for reference in ready]
 
     def cancel(self) -> None:
-        """End what is still going on; a killed run continues from its last epoch."""
+        """End all tasks; a killed run continues from its last epoch."""
         for reference in self.active:
             with contextlib.suppress(Exception):  # the cluster may be gone as well
                 self.ray.cancel(reference, force=True)
         self.active.clear()
 
-    def _look(self, job: Job) -> Iterator[News]:
-        """Tell of epochs that have come to a folder, which is simpler than a channel and survives lost workers."""
+    def _new_epochs(self, job: Job) -> Iterator[Event]:
+        """Read new epochs from a folder, which is simpler than a channel and survives lost workers."""
         rows = read_rows(job)[self.epochs[job.folder] :]
         if job.folder not in self.started and (rows or is_locked(job.lock)):
             self.started.add(job.folder)
-            yield News(job, "started")
+            yield Event(job, "started")
         for row in rows:
-            yield News(job, row)
+            yield Event(job, row)
         self.epochs[job.folder] += len(rows)
 
     def _end(self, reference: Any) -> End:
@@ -105,8 +105,8 @@ class RayEngine:
         return end
 
 
-def _anchored(job: Job) -> Job:
-    """Return a run whose paths mean the same in another process on another machine."""
+def _with_absolute_paths(job: Job) -> Job:
+    """Return a run whose paths are the same in a process on another machine."""
     root = job.config.data.root or os.environ.get("EVENHAND_DATA")
     data = job.config.data.model_copy(update={"root": root and str(Path(root).expanduser().absolute())})
     weights = job.config.start.weights
@@ -116,7 +116,7 @@ def _anchored(job: Job) -> Job:
 
 @contextlib.contextmanager
 def _connected(address: str | None) -> Iterator[Any]:
-    """Join a cluster, or start one; a connection that the caller made is used and left."""
+    """Connect to a cluster, or start one; a connection of the caller is used and left open."""
     ray = _import_ray()
     if ray.is_initialized():
         yield ray
@@ -125,30 +125,31 @@ def _connected(address: str | None) -> Iterator[Any]:
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(**({"address": address} if address else local), logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        told = f"Cannot reach a Ray cluster at {address or 'this machine'}: {reason(error, 300)}."
-        raise EvenhandError(told) from error
+        raise EvenhandError(
+            f"Cannot reach a Ray cluster at {address or 'this machine'}: {reason(error, 300)}."
+        ) from error
     if main:
-        signal.signal(signal.SIGTERM, handler)  # Ray has put its own in place, which would end us without a word
+        signal.signal(signal.SIGTERM, handler)  # Ray has installed its own, which would end this process silently
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-def _knock(address: str | None) -> None:
-    """Raise OSError if nobody listens at an address with a port; Ray itself would try for minutes."""
+def _check_reachable(address: str | None) -> None:
+    """Raise OSError if nothing listens at an address with a port; Ray itself would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+        socket.create_connection((host, int(port)), timeout=TERMINATION_TIMEOUT).close()
 
 
 def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it would announce a change at length
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a long warning
     try:
         return import_module("ray")
     except ImportError as error:
-        raise EvenhandError(f"A grid on Ray needs one more package: {how_to_install('ray')}.") from error
+        raise EvenhandError(f"A grid on Ray needs the package ray: {how_to_install('ray')}.") from error

@@ -1,4 +1,4 @@
-"""One run of a grid: begun or continued by one process at a time, its failure written down."""
+"""One run of a grid: started or continued by one process at a time; a failure is written to disk."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from evenhand.training.run import begin_run, continue_run
 
 
 def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> End:
-    """Begin or continue a run in this process, unless another process is at it; a failure is written down."""
+    """Start or continue a run in this process, unless another process works on it; write a failure to disk."""
     if Run(job.folder).finished:
         return End("done")
     try:
@@ -37,41 +37,43 @@ def _do_claimed(job: Job, command: str, callback: Callback) -> End:
     try:
         job.failure.unlink(missing_ok=True)
         with _data_lock(job) as data:
-            _begin_or_continue(job, command, _Begun(callback, data))
+            _start_or_continue(job, command, _ReleaseData(callback, data))
         return End("done")
     except EvenhandError as error:
         reason, trace = str(error), ""
+    except MemoryError:
+        reason, trace = "Out of memory; lower --jobs.", traceback.format_exc()
     except Exception as error:  # whatever it was, the other runs go on
-        said = " ".join(str(error).split())[:500] or "no more is known"
-        reason, trace = f"{type(error).__name__}: {said}", traceback.format_exc()
-    with contextlib.suppress(EvenhandError):  # on a full disk the reason is told all the same
+        text = " ".join(str(error).split())[:500] or "no more is known"
+        reason, trace = f"{type(error).__name__}: {text}", traceback.format_exc()
+    with contextlib.suppress(EvenhandError):  # on a full disk the reason is still reported
         write_failure(Failure(job, reason), trace)
     return End("failed", reason)
 
 
-def _begin_or_continue(job: Job, command: str, callback: Callback) -> None:
+def _start_or_continue(job: Job, command: str, callback: Callback) -> None:
     run = Run(job.folder)
     if job.after is not None and shares_training(job.config) is not None:
         derive_run(job.after.folder, job.config, job.folder, command=command)
         return
     if not run.begun:
-        for left_over in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
-            left_over.unlink(missing_ok=True)
+        for leftover in job.folder.glob(".*.part"):  # of a process that was killed before it had written the config
+            leftover.unlink(missing_ok=True)
         begin_run(job.config, job.folder, command=command, callback=callback)
         return
     if run_name(run.config) != run_name(job.config):
         raise EvenhandError(
-            f"The config in {run.path} was changed after the run began; remove that folder to start anew."
+            f"The config in {run.path} was changed after the run began; remove that folder to start again."
         )
-    wanted = job.config.model_copy(update={"start": run.config.start})  # which says what the weights were
+    wanted = job.config.model_copy(update={"start": run.config.start})  # which names the weights of the first attempt
     if run.config != wanted:
-        run.write_config(wanted, command)  # the data lie elsewhere now, or other devices compute
+        run.write_config(wanted, command)  # the data were moved, or the devices changed
     continue_run(job.folder, callback=callback)
 
 
 @contextlib.contextmanager
 def _data_lock(job: Job) -> Iterator[Lock]:
-    """Wait until no other run of this grid is loading the same data, so that they are fetched and decoded once."""
+    """Wait until no other run of this grid loads the same data, so that they are downloaded and decoded once."""
     data = job.config.data
     digest = hashlib.sha256(repr((data.source, data.root, data.image_size)).encode()).hexdigest()[:10]
     lock = take_lock(job.log.parent / f"data-{digest}.lock", wait=True)
@@ -82,8 +84,8 @@ def _data_lock(job: Job) -> Iterator[Lock]:
         lock.release()
 
 
-class _Begun(Callback):
-    """Passes on what it is told, and lets others load the data once the first step is taken."""
+class _ReleaseData(Callback):
+    """Releases the lock of the data at the first training step, and forwards all calls."""
 
     def __init__(self, callback: Callback, data: Lock) -> None:
         self.callback, self.data = callback, data

@@ -1,4 +1,4 @@
-"""A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its content."""
+"""A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its config."""
 
 import os
 from collections.abc import Callable, Hashable, Sequence
@@ -22,7 +22,7 @@ from evenhand.runs.run import Run
 from evenhand.training.derived_run import shares_training
 from evenhand.training.second_stage import with_stage
 
-Entry = TypeVar("Entry")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Job:
 
     config: Config
     folder: Path
-    """Named by the content of the config."""
+    """Named by the config."""
     after: "Job | None" = None
     """The run whose weights it starts from or whose training it shares: it waits for that one, and fails with it."""
 
@@ -43,14 +43,14 @@ class Job:
     @property
     def failure(self) -> Path:
         """Why the last attempt failed; no file if it did not."""
-        return self._beside("failure.json")
+        return self._grid_file("failure.json")
 
     @property
     def log(self) -> Path:
         """What the run's processes printed."""
-        return self._beside("log")
+        return self._grid_file("log")
 
-    def _beside(self, ending: str) -> Path:
+    def _grid_file(self, ending: str) -> Path:
         return self.folder.parent / ".grid" / f"{self.folder.name}.{ending}"
 
 
@@ -64,7 +64,7 @@ class Failure:
 
 
 class Status(str, Enum):
-    """How far a run is."""
+    """The progress of a run."""
 
     DONE = "done"
     RUNNING = "running"
@@ -74,7 +74,7 @@ class Status(str, Enum):
 
 
 def status(job: Job) -> Status:
-    """Look on disk how far a run is; it is running while a living process holds its lock."""
+    """Read the status of a run from disk; it is running while a living process holds its lock."""
     run = Run(job.folder)
     if run.finished:
         return Status.DONE
@@ -86,9 +86,8 @@ def status(job: Job) -> Status:
 
 
 def write_failure(failure: Failure, trace: str = "") -> None:
-    """Keep why a run failed, until it is tried again."""
-    content = {"reason": failure.reason, "traceback": trace}
-    write_json(failure.job.failure, content)
+    """Write why a run failed; the file is removed when the run is tried again."""
+    write_json(failure.job.failure, {"reason": failure.reason, "traceback": trace})
 
 
 def read_failure(job: Job) -> Failure | None:
@@ -111,7 +110,7 @@ def make_grid(
     models: Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
 ) -> list[Job]:
-    """Cross all entries; the runs of a seed stand together, so that what is done first can be compared.
+    """Return the runs of all combinations; those of a seed come together, so that the first ones can be compared.
 
     Args:
         root: the folder of the run folders.
@@ -123,7 +122,7 @@ def make_grid(
         sources: data sets, folders, `.csv` or `.npz` files.
 
     Raises:
-        EvenhandError: one sentence about the first entry that is unknown, missing or given twice.
+        EvenhandError: an entry is unknown, missing or given twice.
 
     Example:
         >>> from evenhand.experiments.grid.jobs import make_grid
@@ -167,25 +166,25 @@ def _job(root: Path, config: Config) -> Job:
     return Job(config, run_folder(root, config))
 
 
-def with_firsts(jobs: Sequence[Job]) -> list[Job]:
-    """Return runs and those that they wait for, each once, in an order in which none comes before what it waits for.
+def with_dependencies(jobs: Sequence[Job]) -> list[Job]:
+    """Return runs and those that they wait for, each once, dependencies first.
 
     Example:
-        >>> from evenhand.experiments.grid.jobs import make_grid, with_firsts
+        >>> from evenhand.experiments.grid.jobs import make_grid, with_dependencies
         >>> from evenhand.runs.config import make_config
         >>> jobs = make_grid("runs", make_config(), objectives=["ce+post-hoc", "cce"], seeds=[0])
-        >>> [job.config.objective for job in with_firsts(jobs)]
+        >>> [job.config.objective for job in with_dependencies(jobs)]
         ['ce', 'ce+post-hoc', 'cce']
     """
     found: dict[Path, Job] = {}
     for job in jobs:
-        for each in [*(with_firsts([job.after]) if job.after else []), job]:
+        for each in [*(with_dependencies([job.after]) if job.after else []), job]:
             found.setdefault(each.folder, each)
     return list(found.values())
 
 
 def job_after(first: Job, config: Config) -> Job:
-    """Return a run that starts from the weights of another one, beside it, once that is finished.
+    """Return a run that starts from the weights of another one, in the same folder, once that is finished.
 
     Args:
         first: the run it waits for.
@@ -208,22 +207,22 @@ def _canonical_imbalance(text: str) -> str:
 
 
 def _known_source(source: str) -> str:
-    """Refuse what cannot be there; reading the data is left to the runs."""
+    """Refuse a source that does not exist, without reading it."""
     if is_benchmark(source):
         part, *others = parse(source)
         known = not others and part.value is None and set(part.options) <= set(BENCHMARKS[part.name].options)
     else:
         known = bool(source.strip()) and os.path.exists(os.path.expanduser(source))
     if not known:
-        load_source(source, download=False)  # says what is wrong
+        load_source(source, download=False)  # raises the error
     return canonical_source(source)
 
 
-def _distinct(what: str, given: Sequence[Entry], canonical: Callable[[Entry], Any]) -> list[Any]:
-    """Return the one spelling of each entry; none at all, or one of them twice, is refused."""
+def _distinct(what: str, given: Sequence[_Value], canonical: Callable[[_Value], Any]) -> list[Any]:
+    """Return the canonical form of each entry; refuse an empty list and duplicates."""
     if not given:
         raise EvenhandError(f"A grid needs at least one {what}, got none.")
-    seen: dict[Hashable, Entry] = {}
+    seen: dict[Hashable, _Value] = {}
     for entry in given:
         value = canonical(entry)
         if value in seen:

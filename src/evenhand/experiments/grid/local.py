@@ -1,4 +1,4 @@
-"""A grid on one machine: each run in a process of its own, so many at once, continued where they stopped."""
+"""A grid on one machine: each run in its own process, several at a time, continued where they stopped."""
 
 import contextlib
 import faulthandler
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid._engine import End, News, finish_jobs
+from evenhand.experiments.grid._engine import End, Event, finish_jobs
 from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
@@ -25,28 +25,28 @@ from evenhand.runs.schemas import EpochRow
 from evenhand.training.loop import Callback
 
 MOST_WORKERS = 8
-"""Unless more are asked for: each holds the data in memory."""
-PATIENCE = 10.0
-"""Seconds that a worker has to end when it is asked to."""
+"""By default: each holds the data in memory."""
+TERMINATION_TIMEOUT = 10.0
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 def run_jobs(
     jobs: Sequence[Job], *, workers: int | None = None, command: str = "", callback: GridCallback | None = None
 ) -> list[Failure]:
-    """Finish all runs of a grid, several at once, each in a process of its own.
+    """Finish all runs of a grid, several at a time, each in its own process.
 
-    Finished runs are not touched, interrupted ones continue, and those that failed before are tried again. Several
-    grids may share a folder, at the same time too: no run is done twice. Workers end with this process, however it
-    ends. On KeyboardInterrupt, and on SIGTERM, which becomes one, they are stopped first; calling again continues.
+    Finished runs are not touched, interrupted ones continue, and failed ones are tried again. Several grids may use a
+    folder at the same time: no run is done twice. Workers end with this process, however it ends. On KeyboardInterrupt,
+    and on SIGTERM, which becomes one, they are stopped first; a second call continues.
 
-    With the `spawn` start method, and in a script, the call has to stand behind `if __name__ == "__main__":`.
+    In a script, call it under `if __name__ == "__main__":`.
 
     Args:
         jobs: the runs.
-        workers: how many at once; None: one for each GPU, else one for each processor, at most 8. They share the
-            processors' threads evenly.
-        command: what was typed, kept on top of each config.
-        callback: who looks on.
+        workers: runs at a time; None: one per GPU, else one per processor, at most 8. They share the threads of the
+            processors evenly.
+        command: the command line, kept at the top of each config.
+        callback: progress callback.
 
     Returns:
         The runs that could not be finished, each with its reason in one sentence.
@@ -64,13 +64,13 @@ def run_jobs(
         True
     """
     if workers is not None and workers < 1:
-        raise EvenhandError(f"At least 1 run has to go on at a time, got {workers}.")
+        raise EvenhandError(f"At least 1 run at a time is needed, got {workers}.")
     engine = LocalEngine(jobs, workers or default_workers(jobs), command)
     return finish_jobs(jobs, engine, callback or GridCallback())
 
 
 def default_workers(jobs: Sequence[Job]) -> int:
-    """Return how many runs go on at once where nobody says."""
+    """Return the default number of runs at a time."""
     devices = count_gpus(jobs) or (1 if torch.backends.mps.is_available() else count_processors())
     return max(1, min(devices, len(jobs), MOST_WORKERS))
 
@@ -88,7 +88,7 @@ def count_processors() -> int:
 
 @dataclass
 class _Worker:
-    """One attempt at a run, as its parent sees it."""
+    """One attempt at a run, in the parent process."""
 
     job: Job
     slot: int
@@ -97,31 +97,31 @@ class _Worker:
     end: End | None = None
 
     def messages(self) -> Iterator[Any]:
-        """Yield what it sent since the last look."""
+        """Yield what it sent since the last call."""
         try:
             while self.connection.poll():
                 yield self.connection.recv()
-        except (EOFError, OSError):  # it ended, perhaps in the middle of a word
+        except (EOFError, OSError):  # it ended, perhaps in the middle of a message
             return
 
 
 class LocalEngine:
-    """Processes of this machine, one a run.
+    """Processes of this machine, one per run.
 
     Args:
-        jobs: the whole grid, runs that are done already included.
-        workers: how many go on at once.
-        command: what was typed, kept on top of each config.
+        jobs: the whole grid, including finished runs.
+        workers: runs at a time.
+        command: the command line, kept at the top of each config.
     """
 
     retries = 1
 
     def __init__(self, jobs: Sequence[Job], workers: int, command: str = "") -> None:
-        # Counted over finished runs too: a continued run then has the threads it began with, and ends the same.
+        # Including finished runs: a continued run must have as many threads as before to give the same result.
         workers = max(1, min(workers, len({job.folder for job in jobs})))
         self.slots = list(range(workers - 1, -1, -1))
         self.active: list[_Worker] = []
-        self.news: list[News] = []
+        self.events: list[Event] = []
         self.command = command
         self.threads = _threads(workers)
         self.gpus = _visible_gpus(count_gpus(jobs))
@@ -129,7 +129,7 @@ class LocalEngine:
 
     @property
     def has_room(self) -> bool:
-        """Whether a process more may go on."""
+        """Whether one more process may start."""
         return bool(self.slots)
 
     def submit(self, job: Job) -> None:
@@ -145,72 +145,73 @@ class LocalEngine:
         self.active.append(worker)  # first, so that an interrupt finds it
         try:
             process.start()
-            self.news.append(News(job, "started"))
+            self.events.append(Event(job, "started"))
         except (OSError, EOFError):  # no process can be made, or the server that makes them has ended
-            self._dismiss(worker)
-            self.news.append(News(job, End("lost", "could not be started", "; there may be too little memory for it")))
+            self._remove(worker)
+            self.events.append(
+                Event(job, End("lost", "could not be started", "; it may be out of memory: lower --jobs"))
+            )
         finally:
             theirs.close()
 
-    def wait(self, seconds: float | None) -> list[News]:
-        """Hear the processes until one of them says something."""
-        if not self.news:
-            heard = [each for worker in self.active for each in (worker.connection, worker.process.sentinel)]
-            wait(heard, seconds)
+    def wait(self, seconds: float | None) -> list[Event]:
+        """Wait for messages and ends of the processes."""
+        if not self.events:
+            wait([each for worker in self.active for each in (worker.connection, worker.process.sentinel)], seconds)
         for worker in list(self.active):
-            ended = not worker.process.is_alive()  # before the last look, so that its last word is not missed
+            ended = not worker.process.is_alive()  # checked first, so that its last message is not missed
             for message in worker.messages():
                 if isinstance(message, End):
                     worker.end = message
                 else:
-                    self.news.append(News(worker.job, message))
+                    self.events.append(Event(worker.job, message))
             if ended:
                 worker.process.join()
-                self._dismiss(worker)
-                self.news.append(News(worker.job, worker.end or _lost(worker.job, worker.process.exitcode)))
-        news, self.news = self.news, []
-        return news
+                self._remove(worker)
+                self.events.append(Event(worker.job, worker.end or _lost(worker.job, worker.process.exitcode)))
+        events, self.events = self.events, []
+        return events
 
     def cancel(self) -> None:
-        """End all processes, gently if they let us."""
+        """End all processes, by SIGTERM first."""
         self.active = [worker for worker in self.active if worker.process.pid is not None]
         for worker in self.active:
             worker.process.terminate()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TERMINATION_TIMEOUT
         for worker in list(self.active):
             worker.process.join(max(0.0, deadline - time.monotonic()))
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
-            self._dismiss(worker)
+            self._remove(worker)
 
-    def _dismiss(self, worker: _Worker) -> None:
+    def _remove(self, worker: _Worker) -> None:
         worker.connection.close()
         self.active.remove(worker)
         self.slots.append(worker.slot)
 
 
 def _lost(job: Job, code: int) -> End:
-    """Say how a process ended that did not say so itself."""
+    """Describe the end of a process that sent no result."""
     how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-    hint = "; if memory ran out, let fewer runs go on at once" if code == -9 else f"; {job.log} may say more"
+    hint = "; if it was out of memory, lower --jobs" if code == -9 else f"; see {job.log}"
     return End("lost", how, hint)
 
 
 def _work(job: Job, command: str, threads: int, environment: Mapping[str, str], connection: Connection) -> None:
     """Do one run in a new process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the parent decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.update(environment)  # a fork server has that of the time when it was started
+    os.environ.update(environment)  # a fork server has the environment of its start
     with contextlib.suppress(OSError):
-        _print_into(job.log)
+        _redirect_output(job.log)
     torch.set_num_threads(threads)
-    connection.send(do_run(job, command=command, callback=_Told(connection)))
+    connection.send(do_run(job, command=command, callback=_SendEpochs(connection)))
 
 
-class _Told(Callback):
-    """Tells the parent."""
+class _SendEpochs(Callback):
+    """Sends each epoch to the parent."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -220,15 +221,15 @@ class _Told(Callback):
 
 
 def _end_with_parent() -> None:
-    """Nobody would stop a run whose grid was killed, and its lock would keep the next one waiting."""
+    """End with the parent: a run whose grid was killed would keep its lock and let the next grid wait."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
 
 
-def _print_into(path: Path) -> None:
-    """Keep bars and warnings of many processes out of one terminal."""
+def _redirect_output(path: Path) -> None:
+    """Redirect output to a log: progress bars and warnings of many processes would mix in one terminal."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 1)
@@ -237,7 +238,7 @@ def _print_into(path: Path) -> None:
 
 
 def _context() -> Any:
-    """Return how processes are made: from a server that has imported torch once, where there is such a thing."""
+    """Return how processes are started: from a fork server that has imported torch once, where there is one."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -246,7 +247,7 @@ def _context() -> Any:
 
 
 def _threads(workers: int) -> int:
-    """Return how many threads each worker computes with."""
+    """Return the number of threads per worker."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     share = max(1, count_processors() // workers)
     return min(share, int(given)) if given.isdecimal() and int(given) else share

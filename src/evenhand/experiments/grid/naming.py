@@ -1,4 +1,4 @@
-"""What a run is called: readable parts, and a hash of what differs from a frozen table of values."""
+"""Names of runs: readable parts, and a hash of what differs from a frozen table of defaults."""
 
 import glob
 import hashlib
@@ -23,15 +23,15 @@ from evenhand.runs.run import Run
 DIGITS = 10
 """Of the hash in a name."""
 UNNAMED = ("data.root", "data.allow_outside")
-"""Where data lie does not enter."""
+"""Locations of data are not part of the name."""
 
 
 def run_name(config: Config) -> str:
-    """Name a run: readable parts, and 10 hex digits of a hash of everything that changes what the run means.
+    """Name a run: readable parts, and 10 hex digits of a hash of everything that changes its result.
 
     Only what differs from :data:`~evenhand.runs.name_defaults.FROZEN` is hashed, so that neither a setting nor a
-    default that comes later renames a run. The location of the data and the hardware do not enter, apart from the
-    precision; weights that a second stage starts from enter by their content.
+    default that is added later renames a run. The location of the data and the hardware are not hashed, apart from the
+    precision; weights that a second stage starts from are hashed by content.
 
     Example:
         >>> from evenhand.experiments.grid.naming import run_name
@@ -41,9 +41,9 @@ def run_name(config: Config) -> str:
     """
     differs = {}
     for key, value, default in _settings(config):
-        said = _one_spelling(key, value)
-        if said != _one_spelling(key, FROZEN.get(key, default)):
-            differs[key] = said
+        canonical = _canonical(key, value)
+        if canonical != _canonical(key, FROZEN.get(key, default)):
+            differs[key] = canonical
     if "start.weights" in differs:
         differs["start.weights"] = differs.pop("start.sha256", None) or _content_of(Path(differs["start.weights"]))
     digest = hashlib.sha256(json.dumps(differs, sort_keys=True).encode()).hexdigest()[:DIGITS]
@@ -58,9 +58,9 @@ def run_name(config: Config) -> str:
 
 
 def run_folder(root: Path, config: Config) -> Path:
-    """Return the folder of a run under a root: the one that holds it under an older name, if there is one.
+    """Return the folder of a run under a root, also if an earlier version named it by another hash.
 
-    Names of former versions had other hashes; such a run is known by its config.
+    Such a run is identified by its config.
     """
     name = run_name(config)
     folder = root / name
@@ -75,7 +75,7 @@ def _name_by_config(folder: Path) -> str | None:
     run = Run(folder)
     try:
         return _name_in(run, run.changed)
-    except EvenhandError:  # no run, or one whose damage is told when it is asked for
+    except EvenhandError:  # not a run, or a damaged one, which is reported when it is read
         return None
 
 
@@ -85,7 +85,7 @@ def _name_in(run: Run, _changed: int) -> str:
 
 
 def _settings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the dotted name, the value and the present default of each setting that changes what a run means."""
+    """Yield the dotted name, the value and the current default of each setting that changes the result."""
     for name, field in type(section).model_fields.items():
         key, value = prefix + name, getattr(section, name)
         if isinstance(value, BaseModel):
@@ -95,7 +95,7 @@ def _settings(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, 
 
 
 def _content_of(weights: Path) -> str:
-    """Return a hash of the weights in a file or a finished run; of a run that is still to be made, its name."""
+    """Return a hash of the weights in a file or a finished run; of a run that is not finished, its name."""
     run = Run(weights)
     if run.begun:
         if not run.finished:
@@ -104,7 +104,7 @@ def _content_of(weights: Path) -> str:
     try:
         found = weights.stat()
         return _sha256(weights, found.st_mtime_ns, found.st_size)
-    except OSError:  # told by the run, when it starts
+    except OSError:  # reported by the run when it starts
         return weights.name
 
 
@@ -113,23 +113,23 @@ def _sha256(path: Path, _changed: int, _size: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _one_spelling(key: str, value: Any) -> Any:
-    """Return a value as it enters the hash, the same however it was given."""
+def _canonical(key: str, value: Any) -> Any:
+    """Return the canonical form of a value, which is hashed."""
     if key == "objective":
         return str(ObjectiveSpec(value))
     if key == "data.source":
         return canonical_source(value)
     if isinstance(value, (tuple, list)):
-        return [_one_spelling(key, each) for each in value]
+        return [_canonical(key, each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def canonical_source(source: str) -> str:
-    """Return the one spelling of a source: the options of a data set in order, or the whole path."""
+    """Return the canonical form of a source: the options of a data set in order, or the absolute path."""
     if not is_benchmark(source):
         return str(Path(os.path.expanduser(source)).resolve()) if source.strip() else source
     part, *others = parse(source)
-    if others or part.value is not None:  # wrong, which is told where it is read
+    if others or part.value is not None:  # invalid, which is reported where it is read
         return source
     return ":".join([part.name, *(f"{key}={value}" for key, value in sorted(part.options.items()))])
 

@@ -1,4 +1,4 @@
-"""How far a grid is: what its engines tell, what lies on disk, and how long the rest will take."""
+"""Progress of a grid: the callback that engines report to, the state on disk, and the time left."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -7,13 +7,16 @@ from pathlib import Path
 from statistics import fmean
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.grid.jobs import Failure, Job, Status, status, with_firsts
+from evenhand.experiments.grid.jobs import Failure, Job, Status, status, with_dependencies
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
 
 
 class GridCallback:
-    """Who looks on, told in the process that called the engine. This one says nothing."""
+    """Progress callback of a grid, called in the process that started the engine. This one does nothing."""
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """The engine starts on these runs, of which some may be finished. A comparison may begin several times."""
 
     def started(self, job: Job) -> None:
         """A process begins or continues this run; this may happen again if the process is lost."""
@@ -22,29 +25,35 @@ class GridCallback:
         """An epoch of this run is on disk: its row of the history."""
 
     def waiting(self, job: Job) -> None:
-        """Another process, not of this grid, works on this run; it is looked after again later."""
+        """Another process, not of this grid, works on this run; it is checked again later."""
 
     def done(self, job: Job) -> None:
-        """This run is finished now; runs that were finished before are not told."""
+        """This run is finished now; runs that were finished before are not reported."""
 
     def failed(self, failure: Failure) -> None:
         """This run cannot be finished; the others go on."""
 
+    def end(self) -> None:
+        """The engine stops, whether all runs are finished or not."""
+
+    def message(self, text: str) -> None:
+        """A sentence for the user, such as a warning before the runs."""
+
 
 @dataclass(frozen=True)
 class JobState:
-    """How far one run is."""
+    """The progress of one run."""
 
     job: Job
     status: Status
     epochs_done: int
     epochs: int
     seconds: float | None
-    """Mean time of an epoch's training steps; None before the first."""
+    """Mean time of the training steps of an epoch; None before the first."""
 
 
 def describe(jobs: Sequence[Job]) -> list[JobState]:
-    """Look on disk how far each run is."""
+    """Read the progress of each run from disk."""
     states = []
     for job in jobs:
         found, rows = status(job), read_rows(job)
@@ -57,20 +66,20 @@ def read_rows(job: Job) -> list[EpochRow]:
     """Return the epochs of a run that are on disk."""
     try:
         return Run(job.folder).history
-    except EvenhandError:  # none yet, or damaged, which the run itself will tell
+    except EvenhandError:  # none yet, or damaged, which the run itself will report
         return []
 
 
 def time_left(states: Sequence[JobState], workers: int = 1) -> float | None:
     """Estimate the seconds until all runs but the failed ones are done, from the speed of epochs so far.
 
-    A run that has no epoch yet is taken to be as fast as those most like it: with the same data, network and
+    A run without an epoch is assumed to be as fast as the most similar ones: with the same data, network and
     objective, else the same data and network, else the same network, else any. Loading, validation and the final
-    judgement are not in it.
+    evaluation are not included.
 
     Args:
         states: of the whole grid, from :func:`describe`.
-        workers: how many runs go on at once.
+        workers: runs at a time.
 
     Returns:
         Seconds, or None if nothing was measured yet.
@@ -78,13 +87,13 @@ def time_left(states: Sequence[JobState], workers: int = 1) -> float | None:
     measured: dict[tuple[str, ...], list[float]] = {}
     for state in states:
         if state.seconds is not None:
-            for key in _likeness(state.job):
+            for key in _similarity_keys(state.job):
                 measured.setdefault(key, []).append(state.seconds)
     if not measured:
         return None if any(_is_open(state) for state in states) else 0.0
     left = []
     for state in filter(_is_open, states):
-        alike = next(measured[key] for key in _likeness(state.job) if key in measured)
+        alike = next(measured[key] for key in _similarity_keys(state.job) if key in measured)
         seconds = fmean(alike) if state.seconds is None else state.seconds
         left.append(seconds * (state.epochs - state.epochs_done))
     return max(sum(left) / max(workers, 1), max(left, default=0.0))
@@ -94,8 +103,8 @@ def _is_open(state: JobState) -> bool:
     return state.status not in (Status.DONE, Status.FAILED)
 
 
-def _likeness(job: Job) -> Iterator[tuple[str, ...]]:
-    """Yield what makes runs equally fast, from the narrowest to the widest."""
+def _similarity_keys(job: Job) -> Iterator[tuple[str, ...]]:
+    """Yield what equally fast runs have in common, from the narrowest to the widest."""
     config = job.config
     data = config.data.model_dump_json(exclude={"root", "split_seed"})
     key = (config.model.name, data, str(config.batch_size), config.objective)
@@ -108,7 +117,7 @@ def _mean_seconds(rows: Sequence[EpochRow]) -> float | None:
 
 @dataclass
 class GridProgress(GridCallback):
-    """Counts and the time left, kept up to date by what an engine tells.
+    """Counts and the time left, updated by the calls of an engine.
 
     Example:
         >>> import tempfile
@@ -121,31 +130,36 @@ class GridProgress(GridCallback):
         (1, 1, 60)
     """
 
-    jobs: Sequence[Job]
+    jobs: Sequence[Job] = ()
     workers: int = 1
     failures: list[Failure] = field(default_factory=list)
     _states: dict[Path, Status] = field(default_factory=dict)
     _rows: dict[Path, list[EpochRow]] = field(default_factory=dict)
-    _heard: dict[Path, tuple[float, bool]] = field(default_factory=dict)
-    """When a run of this grid was last heard of, and whether an epoch was."""
+    _last_event: dict[Path, tuple[float, bool]] = field(default_factory=dict)
+    """Time of the last event of each run, and whether it was an epoch."""
     _trained: float = 0.0
-    """Seconds of training steps, of epochs that came after another one."""
+    """Seconds of training steps, of epochs that followed another one."""
     _passed: float = 0.0
-    """Seconds that passed meanwhile: validation and saving take their part."""
-    _beginning: float = 0.0
+    """Seconds of wall time for the same epochs: they include validation and saving."""
+    _startup: float = 0.0
     """Seconds that the last run took before its first epoch: a process, its imports, its data."""
 
     def __post_init__(self) -> None:
-        self.jobs = with_firsts(self.jobs)
+        GridProgress.begin(self, self.jobs)
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Read the state of these runs from disk."""
+        self.jobs = with_dependencies(jobs)
+        folders = {job.folder for job in self.jobs}
+        self.failures[:] = [each for each in self.failures if each.job.folder not in folders]  # they are tried again
         for job in self.jobs:
             found = status(job)
-            # A failed run is tried again, so for this grid it is one that waits.
             self._states[job.folder] = Status.INTERRUPTED if found is Status.FAILED else found
             self._rows[job.folder] = read_rows(job)
 
     def count(self, *wanted: Status) -> int:
         """Return how many runs are in one of these states."""
-        return sum(found in wanted for found in self._states.values())
+        return sum(self._states[job.folder] in wanted for job in self.jobs)
 
     @property
     def epochs(self) -> int:
@@ -154,7 +168,7 @@ class GridProgress(GridCallback):
 
     @property
     def epochs_done(self) -> int:
-        """Epochs that need not be done any more."""
+        """Epochs that are finished, or given up with a failed run."""
         over = (Status.DONE, Status.FAILED)
         return sum(
             job.config.epochs if self._states[job.folder] in over else len(self._rows[job.folder]) for job in self.jobs
@@ -176,27 +190,27 @@ class GridProgress(GridCallback):
         left = time_left(states, self.workers)
         if left is None:
             return None
-        begin = self._beginning * self.count(Status.MISSING, Status.INTERRUPTED) / max(self.workers, 1)
-        return left * (max(self._passed / self._trained, 1.0) if self._trained else 1.0) + begin
+        startup = self._startup * self.count(Status.MISSING, Status.INTERRUPTED) / max(self.workers, 1)
+        return left * (max(self._passed / self._trained, 1.0) if self._trained else 1.0) + startup
 
     def started(self, job: Job) -> None:
         """Count a run as running."""
         self._states[job.folder] = Status.RUNNING
-        self._heard[job.folder] = time.monotonic(), False
+        self._last_event[job.folder] = time.monotonic(), False
 
     def progress(self, job: Job, row: EpochRow) -> None:
-        """Take note of an epoch."""
+        """Count an epoch."""
         rows = self._rows[job.folder]
-        del rows[int(row["epoch"]) - 1 :]  # of an attempt that did not get as far as its state
+        del rows[int(row["epoch"]) - 1 :]  # epochs of a lost attempt that are repeated
         rows.append(row)
         now = time.monotonic()
-        before, by_epoch = self._heard.get(job.folder, (now, False))
+        before, by_epoch = self._last_event.get(job.folder, (now, False))
         if by_epoch:
             self._trained += row["seconds"]
             self._passed += now - before
         else:
-            self._beginning = max(now - before - row["seconds"], 0.0)
-        self._heard[job.folder] = now, True
+            self._startup = max(now - before - row["seconds"], 0.0)
+        self._last_event[job.folder] = now, True
 
     def waiting(self, job: Job) -> None:
         """Count a run as running, elsewhere."""

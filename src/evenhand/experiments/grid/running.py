@@ -1,4 +1,4 @@
-"""The runs of a grid on the engine that was asked for."""
+"""Run a grid on the chosen engine."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from evenhand.experiments.grid.progress import GridCallback
 
 
 def check_engine(engine: str, *, workers: int | None = None, address: str | None = None) -> None:
-    """Refuse what no engine can do, in one sentence."""
+    """Refuse options that do not fit the engine."""
     if engine not in ("local", "ray"):
         raise EvenhandError(f"The engine is local or ray, got {engine!r}.")
     if engine == "local" and address is not None:
         raise EvenhandError(f"--ray-address {address} needs --engine ray.")
     if engine == "ray" and workers is not None:
-        raise EvenhandError(f"A Ray cluster knows how many runs it can take; leave out --jobs {workers}.")
+        raise EvenhandError(f"A Ray cluster decides how many runs it takes; leave out --jobs {workers}.")
     if workers is not None and workers < 1:
-        raise EvenhandError(f"At least 1 run has to go on at a time, got --jobs {workers}.")
+        raise EvenhandError(f"At least 1 run at a time is needed, got --jobs {workers}.")
 
 
 def run_on_engine(
@@ -36,14 +36,14 @@ def run_on_engine(
     Args:
         jobs: the runs.
         engine: `local` or `ray`.
-        workers: how many go on at once on this machine; None: as `run_jobs` chooses.
+        workers: runs at a time on this machine; None: as `run_jobs` chooses.
         address: of a Ray cluster; None: one on this machine.
-        command: what was typed, kept on top of each config.
-        callback: who looks on.
+        command: the command line, kept at the top of each config.
+        callback: progress callback.
     """
     check_engine(engine, workers=workers, address=address)
     for folder in {job.folder.parent for job in jobs}:
-        check_folder(folder, make=True)  # or each run would find out by itself
+        check_folder(folder, make=True)  # otherwise each run would fail by itself
     if engine == "ray":
         return run_on_ray(jobs, address=address, command=command, callback=callback)
     return run_jobs(jobs, workers=workers, command=command, callback=callback)

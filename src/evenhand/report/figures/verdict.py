@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
-from evenhand.experiments.comparison.verdict import Difference, outcome_words
-from evenhand.report._report_data import DifferenceRow, ReportData
+from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -20,9 +19,10 @@ from evenhand.report.figures.style import (
     new_figure,
     widest,
 )
+from evenhand.runs.comparison import Difference
 
 
-def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline: str) -> Figure:
+def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
     """Draw the primary differences, in points: a dot and an interval each, the zero line, and the margin as a band.
 
     Better is blue, worse is orange, undecided is grey.
@@ -43,7 +43,7 @@ def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline:
         raise EvenhandError("There are no differences to draw.")
     shown = [each for each in differences if each.metric == differences[0].metric]
     names = [literal(each.objective) for each in shown]
-    words = [_words(each) for each in shown]
+    words = [each.words for each in shown]
     figure = new_figure(4.2 + widest(names) + widest(words), 0.9 + 0.28 * len(shown))
     axes = figure.subplots()
     margin = 100 * shown[0].margin
@@ -68,17 +68,11 @@ def verdict_picture(differences: Sequence[Difference | DifferenceRow], baseline:
     return figure
 
 
-def _words(difference: Difference | DifferenceRow) -> str:
-    if isinstance(difference, Difference):
-        return outcome_words(difference)
-    return difference.words or difference.outcome
-
-
 def _on_page(data: ReportData, _: str) -> Shown:
     assert data.comparison is not None
     comparison = data.comparison
     primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
-    texts = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {_words(each)}" for each in primary)
+    texts = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {each.words}" for each in primary)
     figure = verdict_picture(comparison.differences, comparison.baseline)
     return Shown(figure, f"Differences in balanced accuracy against {comparison.baseline}: {texts}.")
 
