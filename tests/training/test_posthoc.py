@@ -288,7 +288,7 @@ def test_without_tau_the_bias_is_left_out_all_the_same(plain: Run) -> None:
     np.testing.assert_allclose(away, np.broadcast_to(bias, away.shape), atol=1e-5)
     assert np.abs(bias).max() > 1e-3
     assert plain.adjustment is not None
-    assert plain.adjustment.told() == "tau-normalised, tau 0, without the bias"
+    assert plain.adjustment.describe() == "tau-normalised, tau 0, without the bias"
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)

@@ -125,7 +125,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         baseline: the objective to show differences from; None: show none.
     """
     first = next(iter(runs.values()))[0]
-    groups, support = find_shot_groups(first.train_counts), _support(first)
+    groups, support = find_shot_groups(first.train_counts), first.confusion.sum(axis=1)
     confusions = {name: joint_confusion(seeds) for name, seeds in runs.items()}
     recalls = {name: class_recall(each) for name, each in confusions.items()}
     ends = {name: recall_intervals(seeds) for name, seeds in runs.items()}
@@ -201,10 +201,6 @@ def _group(title: str, names: Sequence[str]) -> list[Column]:
         Column(name, group=title, span=len(names) if place == 0 else 0, title=f"{title}, {name}")
         for place, name in enumerate(names)
     ]
-
-
-def _support(predictions: Predictions) -> NDArray[np.int64]:
-    return np.bincount(predictions.targets, minlength=predictions.num_classes)
 
 
 def _recall(share: float, low: float, high: float) -> TableCell:

@@ -138,15 +138,6 @@ def _describe_intervals(predictions: Predictions) -> str:
     if predictions.groups is None:
         return "95% over test images: Wilson for proportions, Wilson at the effective size for means over classes"
     method = f"95% over the {len(np.unique(predictions.groups)):,} groups of test images: Wilson at the effective size"
-    single = single_group_classes(predictions)
-    if not single:
-        return method
-    return f"{method}. No interval, as all test images are in one group: {some(single)}"
-
-
-def single_group_classes(predictions: Predictions) -> list[str]:
-    """Return the names of the classes whose test images are all in one group."""
-    if predictions.groups is None:
-        return []
     targets, names = predictions.targets, predictions.class_names
-    return [names[k] for k in np.unique(targets) if len(np.unique(predictions.groups[targets == k])) == 1]
+    single = [names[k] for k in np.unique(targets) if len(np.unique(predictions.groups[targets == k])) == 1]
+    return f"{method}. No interval, as all test images are in one group: {some(single)}" if single else method

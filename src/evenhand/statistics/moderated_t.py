@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from evenhand.statistics.paired import ROUNDING
+from evenhand.statistics.paired import ROUNDING, stack_series
 
 MOST_WEIGHT = 4.0
 """The most degrees of freedom of the pooled variance, however many objectives there are."""
@@ -80,7 +80,7 @@ def moderated_differences(
         {'cce': (0.02, 0.001), 'cot': (0.007, 0.11)}
     """
     names = [baseline, *(name for name in values if name != baseline)]
-    table = _as_table([values[name] for name in names])
+    table = stack_series([values[name] for name in names])
     n = table.shape[1]
     rounding = ROUNDING * float(np.abs(table).max())
     differences = table[1:] - table[0]
@@ -121,14 +121,3 @@ def _pooled_variance(series: NDArray[np.float64], variances: NDArray[np.float64]
     residual -= residual.mean(axis=0)
     pooled = 2 * float((residual**2).sum()) / (rivals * (n - 1))
     return max(pooled, float(variances.mean())), min(MOST_WEIGHT, WEIGHT * (rivals - 1) * (n - 1))
-
-
-def _as_table(series: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    first, *others = (np.asarray(own, np.float64) for own in series)
-    for own in (first, *others):
-        if own.ndim != 1 or own.shape != first.shape or not len(own):
-            raise ValueError(f"needs two series of the same length, got {own.shape} and {first.shape}.")
-    table = np.stack([first, *others])
-    if not np.isfinite(table).all():
-        raise ValueError(f"needs finite values, got {table[~np.isfinite(table)][0]}.")
-    return table

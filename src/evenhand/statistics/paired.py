@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, stdtr, stdtrit
@@ -60,13 +61,8 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resol
         >>> paired_difference([0.82], [0.81]).p is None
         True
     """
-    first, second = np.asarray(ours, np.float64), np.asarray(baseline, np.float64)
-    if first.ndim != 1 or first.shape != second.shape or not len(first):
-        raise ValueError(f"needs two series of the same length, got {first.shape} and {second.shape}.")
-    values = np.concatenate([first, second])
-    if not np.isfinite(values).all():
-        raise ValueError(f"needs finite values, got {values[~np.isfinite(values)][0]}.")
-    differences, n = first - second, len(first)
+    values = stack_series([ours, baseline])
+    differences, n = values[0] - values[1], len(ours)
     mean, rounding = float(differences.mean()), ROUNDING * float(np.abs(values).max())
     mean = 0.0 if abs(mean) <= rounding else mean
     if n < 2:
@@ -80,6 +76,18 @@ def paired_difference(ours: Sequence[float], baseline: Sequence[float], *, resol
     half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error))
     return PairedDifference(mean, mean - half, mean + half, p, spread, n, detectable_difference(spread, n))
+
+
+def stack_series(series: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Return series of equal length as rows, (k, n); all values must be finite."""
+    arrays = [np.asarray(each, np.float64) for each in series]
+    for each in arrays:
+        if each.ndim != 1 or each.shape != arrays[0].shape or not len(each):
+            raise ValueError(f"needs series of the same length, got {arrays[0].shape} and {each.shape}.")
+    table = np.stack(arrays)
+    if not np.isfinite(table).all():
+        raise ValueError(f"needs finite values, got {table[~np.isfinite(table)][0]}.")
+    return table
 
 
 def balanced_resolution(test_counts: Iterable[int]) -> float:

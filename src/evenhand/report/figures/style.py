@@ -208,10 +208,10 @@ def figure_bytes(figure: Figure, ending: str) -> bytes:
     if ending.lower() not in FORMATS:
         raise EvenhandError(f"A figure is saved as .png, .svg or .pdf, got {ending!r}.")
     kind = ending[1:].lower()
-    installed = set(font_manager.fontManager.get_font_names()) if _has_foreign_texts(figure) else set()
-    for text in figure.findobj(Text):
-        if isinstance(text, Text) and not text.get_text().isascii():
-            text.set_fontfamily(["sans-serif", *(font for font in FALLBACK_FONTS if font in installed)])
+    foreign = [text for text in figure.findobj(Text) if isinstance(text, Text) and not text.get_text().isascii()]
+    installed = set(font_manager.fontManager.get_font_names()) if foreign else set()
+    for text in foreign:
+        text.set_fontfamily(["sans-serif", *(font for font in FALLBACK_FONTS if font in installed)])
     file = io.BytesIO()
     # Without dates and random ids, equal figures give equal files.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
@@ -238,10 +238,6 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     content = figure_bytes(figure, path.suffix)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
-
-
-def _has_foreign_texts(figure: Figure) -> bool:
-    return any(isinstance(text, Text) and not text.get_text().isascii() for text in figure.findobj(Text))
 
 
 @contextmanager
