@@ -36,11 +36,11 @@ def refusal(path: Path | str, read: Callable[[Path | str], object] = read_image)
     ("content", "reason"),
     [
         (b"", "the file is empty"),
-        (b"Hello, this is a text, not a picture.\n" * 20, "it is no image"),
-        (b"\xff\xd8\xff\xe0", "it is no image, or its start is damaged"),
-        (b"GIF89a", "it is no image, or its start is damaged"),
-        (b"<html><body>404 Not Found</body></html>", "it is no image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "it is no image"),
+        (b"Hello, this is a text, not a picture.\n" * 20, "it is not an image"),
+        (b"\xff\xd8\xff\xe0", "it is not an image, or its header is damaged"),
+        (b"GIF89a", "it is not an image, or its header is damaged"),
+        (b"<html><body>404 Not Found</body></html>", "it is not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "it is not an image"),
     ],
 )
 def test_what_is_no_image(tmp_path: Path, content: bytes, reason: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_folder, read_json
 from evenhand.core.text import slug
-from evenhand.data.batches import what_mirrors_do
+from evenhand.data.batches import flip_warning
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
 from evenhand.experiments.comparison._comparison import Comparison, write_comparison
@@ -208,7 +208,7 @@ def make_comparison(plan: Plan, run: RunJobs, *, tell: Tell = lambda _: None) ->
     def run_unchanged(look: Sequence[Job]) -> list[Failure]:
         refuse_changed_source(look)
         if not warned and not all(Run(job.folder).finished for job in look):
-            warned.append(_what_mirrors_do(plan.base))
+            warned.append(_flip_warning(plan.base))
             if warned[0]:
                 tell(warned[0])  # now, while it can still be changed: in the notes it comes after all runs
         warm_features(plan.base, keep=plan.folder)
@@ -236,11 +236,11 @@ def _trained_longer(comparison: Comparison) -> list[str]:
     ]
 
 
-def _what_mirrors_do(base: Config) -> str:
+def _flip_warning(base: Config) -> str:
     if base.start.train == "head" and not base.augmentation.flip:
         return ""  # features of images as they are
     table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
-    return what_mirrors_do(table, base.augmentation.flip)
+    return flip_warning(table, base.augmentation.flip)
 
 
 def _replaced(path: Path, comparison: Comparison) -> str:
