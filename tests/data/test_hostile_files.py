@@ -51,7 +51,7 @@ def test_what_is_no_image(tmp_path: Path, content: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"])
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("share", [0.3, 0.9])
 def test_cut_off_files(tmp_path: Path, kind: str, share: float) -> None:
     content = encode(noise(64, 64), kind)
     path = tmp_path / "photo.jpg"
@@ -154,10 +154,10 @@ def damaged(content: bytes, changes: list[tuple[str, float, bytes]]) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_the_samples_are_sound(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "sample").write_bytes(SAMPLES[kind])
-    assert sorted(read_image(tmp_path / "sample").shape[:2]) == [10, 12]
+def test_the_samples_are_valid(tmp_path: Path) -> None:
+    for kind, content in SAMPLES.items():
+        (tmp_path / "sample").write_bytes(content)
+        assert sorted(read_image(tmp_path / "sample").shape[:2]) == [10, 12], kind
 
 
 @pytest.mark.parametrize("kind", SAMPLES)

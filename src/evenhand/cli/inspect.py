@@ -20,7 +20,7 @@ NARROW = 100
 def inspect(
     source: Annotated[str, typer.Argument(help="Data set name, folder of class folders, .csv or .npz.")] = "digits",
     imbalance: Annotated[str, typer.Option(help="Apply exp:RATIO, step:RATIO or none.")] = "none",
-    class_order: Annotated[str, typer.Option(help="identity, shuffle, or all names joined by commas.")] = "identity",
+    class_order: Annotated[str, typer.Option(help="Most to fewest images: identity, shuffle or names.")] = "identity",
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default: $EVENHAND_DATA.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Shorter side of images after resizing.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of subset and validation.")] = 0,
