@@ -27,7 +27,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """A folder of pictures with the usual troubles: a damaged file, a copy, a leak, a class that is too small."""
+    """A folder with the usual problems: a damaged file, a duplicate, a leak, a class that is too small."""
     rng = np.random.default_rng(0)
     root = tmp_path / "photos"
     for name, count in {"cat": 30, "dog": 12, "owl [bold]": 5}.items():
@@ -75,7 +75,7 @@ def test_a_folder_with_troubles(
     assert "dog/copy.png" in out
     assert "owl [bold]" in out, "a class name was read as markup"
     assert "24x20" in out
-    assert "Too small to judge" in out
+    assert "Too few test images to evaluate" in out
     _, out, _ = run(capsys, monkeypatch, "inspect", str(photos), "--json")
     result = json.loads(out)
     assert list(result["unreadable"]) == ["cat/0.png"]
@@ -91,12 +91,12 @@ def test_classes_too_small_to_split_are_shown_and_can_be_dropped(
         extra.unlink()
     code, out, _ = run(capsys, monkeypatch, "inspect", str(photos))
     assert code == 0
-    assert "Stands in the way of training" in out
+    assert "Prevents training" in out
     assert "--drop-small" in out
     code, out, _ = run(capsys, monkeypatch, "inspect", str(photos), "--drop-small")
     assert code == 0
     assert "2 classes" in out
-    assert "Stands in the way" not in out
+    assert "Prevents training" not in out
 
 
 def test_many_classes_are_cut_short(

@@ -98,16 +98,16 @@ class _Bomb:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train_images": None}, "lacks 'train_images'; it holds 'test_images', 'test_labels', 'train_labels'"),
+        ({"train_images": None}, "lacks 'train_images'; it has 'test_images', 'test_labels', 'train_labels'"),
         ({"test_labels": None}, "lacks 'test_labels'"),
         ({"train_images": TRAIN.astype(np.float32)}, "must be uint8, 0 to 255, got float32"),
         ({"train_images": TRAIN.astype(np.uint16)}, "got uint16"),
         ({"train_images": TRAIN[0]}, r"train_images of .* must be .*, got \(5, 4, 3\)|images, but"),
         ({"train_images": np.zeros((6, 5, 4, 4), np.uint8)}, r"1 or 3 channels, got \(6, 5, 4, 4\)"),
         ({"train_images": np.zeros((0, 5, 4, 3), np.uint8), "train_labels": np.zeros(0, int)}, r"got \(0, 5, 4, 3\)"),
-        ({"train_images": np.array([_Bomb()] * 6)}, "holds pickled objects"),
-        ({"train_labels": np.array([_Bomb()] * 6)}, "holds pickled objects"),
-        ({"class_names": np.array([_Bomb()] * 3)}, "holds pickled objects"),
+        ({"train_images": np.array([_Bomb()] * 6)}, "has pickled objects"),
+        ({"train_labels": np.array([_Bomb()] * 6)}, "has pickled objects"),
+        ({"class_names": np.array([_Bomb()] * 3)}, "has pickled objects"),
         ({"test_images": TEST[:, :4]}, r"different shapes: \(5, 4, 3\) in train, \(4, 4, 3\) in test"),
         ({"train_labels": TRAIN_LABELS[:4]}, "has 6 train images, but 4 train labels"),
         ({"train_labels": TRAIN_LABELS - 1}, "must run from 0 to the number of classes - 1, got -1"),
@@ -115,9 +115,9 @@ class _Bomb:
         ({"train_labels": np.zeros((6, 2), int)}, "must be integers"),
         ({"train_labels": np.array([0, 1, 3, 3, 1, 0])}, "no training image of class '2'"),
         ({"test_labels": np.array([0, 1, 3])}, "no training image of class '3'"),
-        ({"test_labels": np.array([0, 1, 2**31 - 1])}, "holds the label 2147483647 with only 6 training images"),
+        ({"test_labels": np.array([0, 1, 2**31 - 1])}, "has the label 2147483647 with only 6 training images"),
         ({"test_labels": np.array([0, 1, 2**60])}, "got 1152921504606846976"),
-        ({"class_names": np.array(["a", "b"])}, "holds the label 2, but names only 2 classes"),
+        ({"class_names": np.array(["a", "b"])}, "has the label 2, but names only 2 classes"),
         ({"class_names": np.array(["a", "b", "a"])}, "must differ"),
         ({"class_names": np.array([1, 2, 3])}, "must be an array of text"),
         ({"train_labels": np.zeros(6, int), "test_labels": np.zeros(3, int)}, "only one class"),
@@ -143,7 +143,7 @@ def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    with pytest.raises(EvenhandError, match="not as long as its shape"):
+    with pytest.raises(EvenhandError, match="its length does not match its shape"):
         load_npz(path)
 
 

@@ -36,7 +36,7 @@ def test_duplicates_name_the_pairs_leaks_first() -> None:
     assert [each.leaks for each in found] == [True, False]
     assert [each.conflicts for each in found] == [True, False]
     result = audit(table, make_splits(table, val_fraction=0))
-    assert any("1 picture stands both in test and in training" in line for line in result.advice)
+    assert any("1 image is in both test and training" in line for line in result.advice)
     assert any("copies with another label" in line for line in result.advice)
 
 
@@ -89,8 +89,8 @@ def test_numbers_of_an_audit() -> None:
     assert result.too_small_to_judge == ("owl",)
     assert (result.sizes, result.modes) == (((8, 8, 280),), {"L": 280})
     # Wilson's interval of 2 in 4 is 15% to 85%.
-    assert any("tested on 4 images" in line and "15% to 85%" in line for line in result.advice)
-    assert any("always answering 'cat' would be right for 71%" in line for line in result.advice)
+    assert any("has 4 test images" in line and "15% to 85%" in line for line in result.advice)
+    assert any("always predicting 'cat' would be correct for 71%" in line for line in result.advice)
     assert json.loads(json.dumps(result.as_dict()))["classes"][2]["name"] == "owl"
 
 

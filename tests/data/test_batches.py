@@ -239,7 +239,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     images = open_images(table, cache=tmp_path / "cache", image_size=16, skip_bad=True)
     with pytest.raises(ValueError, match="1 rows have no readable image, such as row 1"):
         Batches(images, table.labels, np.arange(2), PLAIN)
-    with pytest.raises(ValueError, match="rows go from 0 to 2, the table from 0 to 1"):
+    with pytest.raises(ValueError, match="rows range from 0 to 2, the table from 0 to 1"):
         Batches(images, table.labels, np.array([0, 2]), PLAIN)
     with pytest.raises(ValueError, match="2 images and 1 labels"):
         Batches(images, table.labels[:1], np.arange(1), PLAIN)

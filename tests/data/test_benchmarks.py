@@ -131,7 +131,7 @@ def test_a_part_of_fashion_mnist(tmp_path: Path, packed: bool) -> None:
     images = small_fashion(tmp_path / "FashionMNIST" / "raw", packed=packed)
     table = load_fashion_mnist(tmp_path, download=False)
     np.testing.assert_array_equal(table.pixels.images[..., 0], images)
-    note = "This is a part of Fashion-MNIST: 40 of 60,000 training images and 20 of 10,000 test images."
+    note = "This is a subset of Fashion-MNIST: 40 of 60,000 training images and 20 of 10,000 test images."
     assert table.notes == (note,)
 
 
@@ -152,7 +152,11 @@ def test_debians_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("train-images-idx3-ubyte.gz", gzip.compress(idx(images=np.zeros((40, 28, 28), np.uint8))[:-1]), "not as long"),
         ("train-images-idx3-ubyte.gz", gzip.compress(idx(images=np.zeros((40, 32, 32), np.uint8))), "its header is"),
         ("train-images-idx3-ubyte.gz", gzip.compress(struct.pack(">IIII", 0x803, 2**31, 28, 28)), "its header is"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(idx(images=np.zeros((39, 28, 28), np.uint8))), "as many labels"),
+        (
+            "train-images-idx3-ubyte.gz",
+            gzip.compress(idx(images=np.zeros((39, 28, 28), np.uint8))),
+            "different numbers of labels",
+        ),
         ("t10k-labels-idx1-ubyte.gz", gzip.compress(idx(labels=np.full(20, 10, np.uint8))), "is not fashion-mnist"),
     ],
     ids=["empty", "text", "cut off", "short", "larger images", "bomb", "one label more", "label 10"],
@@ -325,7 +329,7 @@ def test_svhn_sample() -> None:
     assert_sound(table)
     assert (len(table.rows("train")), len(table.rows("test"))) == (600, 200)
     assert table.pixels.images.shape == (800, 32, 32, 3)
-    assert table.notes == ("This is a part of SVHN: 600 of 73,257 training images and 200 of 26,032 test images.",)
+    assert table.notes == ("This is a subset of SVHN: 600 of 73,257 training images and 200 of 26,032 test images.",)
     assert table.counts().argmax() == 1  # house numbers start with 1 more often than with any other digit
     assert load_svhn(DATA / "samples" / "svhn", download=False).ids.tolist() == table.ids.tolist()
 

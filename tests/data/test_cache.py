@@ -169,7 +169,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, table: SampleTable, capl
         check(open_images(table, cache=tmp_path / "file" / "cache"))
     (record,) = caplog.records
     assert record.name == "evenhand"
-    assert record.getMessage().startswith("Decoded images are not kept for the next run. Cannot write ")
+    assert record.getMessage().startswith("Decoded images are not cached for the next run. Cannot write ")
     assert "\n" not in record.getMessage()
 
 

@@ -51,7 +51,7 @@ def test_what_is_ignored_is_counted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cat" / "pipe.png")
     table = load_folder(tmp_path)
     assert table.ids.tolist() == ["cat/1.png", "dog/1.png"]
-    expected = "Ignored 5 files or folders that are no images: '.git', 'outside.png', 'cat/.hidden.png' and 2 more."
+    expected = "Ignored 5 files or folders that are not images: '.git', 'outside.png', 'cat/.hidden.png' and 2 more."
     assert table.notes == (expected,)
     put(tmp_path, "train/cat/1.png", "train/dog/1.png", "test/cat/1.png", "test/dog/1.png")
     assert "'dog/'" in load_folder(tmp_path).notes[0] or "more" in load_folder(tmp_path).notes[0]
@@ -77,14 +77,14 @@ def test_one_class_in_two_unicode_forms(tmp_path: Path) -> None:
         ([], [], "has no class folders"),
         (["1.png"], [], "has no class folders"),
         (["cat/1.png"], [], "has only one class, 'cat'"),
-        ([], ["newt", "rat"], "without images: 'newt', 'rat'"),
+        ([], ["newt", "rat"], "no images in its class folders: 'newt', 'rat'"),
         (["train/cat/1.png", "train/dog/1.png", "test/cat/1.png"], [], "only one of train and test: 'dog'"),
         (["train/cat/1.png", "test/cat/1.png", "test/newt/1.png"], [], "only one of train and test: 'newt'"),
         (["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/b/1.png", "val/c/1.png"], [], "in val .*: 'c'"),
         (["train/a/1.png", "train/b/1.png", "test/a/1.png"], ["test/b"], "only one of train and test: 'b'"),
         (["train/a/1.png", "train/b/1.png"], ["test"], "test has no class folders"),
         (["train/a/1.png", "val/a/1.png"], [], "train and val but no test folder; rename val to test"),
-        (["train/a/1.png", "train/b/1.png"], [], "but no test folder; give .*/train as the source"),
+        (["train/a/1.png", "train/b/1.png"], [], "but no test folder; use .*/train as the source"),
         (["train/a/1.png", "test/a/1.png", "val/a/1.png", "valid/a/1.png"], [], "both val and valid"),
     ],
 )
@@ -170,7 +170,7 @@ def test_empty_class_folders_are_left_out_and_named(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     table = load_folder(tmp_path)
     assert table.class_names == ("cat", "dog")
-    assert table.notes == ("Class folders without images, which are left out: 'newt', 'rat'.",)
+    assert table.notes == ("Ignored class folders without images: 'newt', 'rat'.",)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_links_that_leave_are_followed_where_that_is_allowed(tmp_path: Path, lin
 def test_a_folder_too_high_is_noticed(tmp_path: Path, names: list[str], inner: str) -> None:
     put(tmp_path, *names)
     [note] = load_folder(tmp_path).notes
-    assert note.startswith("Took ")
-    assert note.endswith(f"if those are the classes, give {tmp_path / inner} as the source.")
+    assert note.startswith("The classes are ")
+    assert note.endswith(f"if those are the classes, use {tmp_path / inner} as the source.")
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def refusal(path: Path | str, read: Callable[[Path | str], object] = read_image)
     ("content", "reason"),
     [
         (b"", "the file is empty"),
-        (b"Hello, this is a text, not a picture.\n" * 20, "it is no image"),
-        (b"\xff\xd8\xff\xe0", "it is no image, or its start is damaged"),
-        (b"GIF89a", "it is no image, or its start is damaged"),
-        (b"<html><body>404 Not Found</body></html>", "it is no image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "it is no image"),
+        (b"Hello, this is a text, not a picture.\n" * 20, "it is not an image"),
+        (b"\xff\xd8\xff\xe0", "it is not an image, or its header is damaged"),
+        (b"GIF89a", "it is not an image, or its header is damaged"),
+        (b"<html><body>404 Not Found</body></html>", "it is not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "it is not an image"),
     ],
 )
 def test_what_is_no_image(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -51,7 +51,7 @@ def test_what_is_no_image(tmp_path: Path, content: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"])
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("share", [0.3, 0.9])
 def test_cut_off_files(tmp_path: Path, kind: str, share: float) -> None:
     content = encode(noise(64, 64), kind)
     path = tmp_path / "photo.jpg"
@@ -154,10 +154,10 @@ def damaged(content: bytes, changes: list[tuple[str, float, bytes]]) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_the_samples_are_sound(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "sample").write_bytes(SAMPLES[kind])
-    assert sorted(read_image(tmp_path / "sample").shape[:2]) == [10, 12]
+def test_the_samples_are_valid(tmp_path: Path) -> None:
+    for kind, content in SAMPLES.items():
+        (tmp_path / "sample").write_bytes(content)
+        assert sorted(read_image(tmp_path / "sample").shape[:2]) == [10, 12], kind
 
 
 @pytest.mark.parametrize("kind", SAMPLES)

@@ -74,7 +74,7 @@ def test_the_facts_say_the_size_unless_the_user_does() -> None:
     assert open_images(table, image_size=12).image_size == 12
     with pytest.raises(EvenhandError, match="at least 1 pixel, got 0"):
         open_images(table, image_size=0)
-    with pytest.raises(EvenhandError, match="holds no images"):
+    with pytest.raises(EvenhandError, match="has no images"):
         open_images(array_table(np.zeros((0, 20, 20, 1), np.uint8)))
 
 
@@ -96,7 +96,7 @@ def test_boxes(tmp_path: Path) -> None:
     assert images.sizes.tolist() == [[10, 10], [10, 10], [10, 12]]
     assert (images[1] == read_image(tmp_path / "data/0.png", boxes[1], image_size=10)).all()
     outside = table_of(tmp_path / "data", ["0.png"] * 2, np.array([[0, 0, 5, 5], [50, 0, 60, 5]]))
-    with pytest.raises(EvenhandError, match=r"0\.png \(the box \(50, 0, 60, 5\) holds nothing of its 40 x 30 pixels\)"):
+    with pytest.raises(EvenhandError, match=r"0\.png \(the box \(50, 0, 60, 5\) is outside its 40 x 30 pixels\)"):
         open_images(outside, cache=tmp_path / "cache")
 
 

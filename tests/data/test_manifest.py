@@ -65,7 +65,7 @@ def test_groups_keep_together(root: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("", "must start with a line that names the columns path,label"),
+        ("", "must start with a header line path,label"),
         ("path;label\na.png;x\n", "got 'path;label'"),
         ("path,label,label\na.png,x,y\n", "got 'path,label,label'"),
         ("path,label\n", "lists no images"),
@@ -74,7 +74,7 @@ def test_groups_keep_together(root: Path) -> None:
         ("path,label\n,x\n", "line 2: the path is empty"),
         ("path,label\na.png\n", "line 2: expected 2 fields, got 1"),
         ("path,label\na.png,x,y\n", "line 2: expected 2 fields, got 3"),
-        ("path,label\na.png,x\nb.png,y\n./deep/../a.png,y\n", "line 4: 'a.png' was given in line 2 already"),
+        ("path,label\na.png,x\nb.png,y\n./deep/../a.png,y\n", "line 4: 'a.png' is already in line 2"),
         ("path,label\n../outside.png,x\n", r"line 2: '\.\./outside\.png' leaves the folder"),
         ("path,label\ndeep/../../outside.png,x\n", r"line 2: '\.\./outside\.png' leaves the folder"),
         ("path,label\n/etc/passwd,x\n", "line 2: '/etc/passwd' leaves the folder"),

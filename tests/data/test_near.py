@@ -1,4 +1,4 @@
-"""Near copies: found where they are, and not where pictures are only alike."""
+"""Near duplicates are found, and images that are only similar are not."""
 
 from pathlib import Path
 
@@ -55,16 +55,16 @@ def test_a_changed_copy_is_found(change: str) -> None:
     assert near.per_class == (20, 0)
 
 
-def test_other_pictures_are_no_copies() -> None:
+def test_other_images_are_no_duplicates() -> None:
     assert found(tabled([scene(seed) for seed in range(300)]), list(range(200)), list(range(200, 300))) is None
 
 
-def test_flat_pictures_are_no_copies() -> None:
+def test_flat_images_are_no_duplicates() -> None:
     flat = [Image.new("RGB", (64, 64), (value, value, value)) for value in range(0, 200, 10)]
     assert found(tabled(flat), list(range(10)), list(range(10, 20))) is None
 
 
-def test_small_pictures_are_not_judged() -> None:
+def test_small_images_are_not_compared() -> None:
     small = [scene(0, 16)] * 4
     assert found(tabled(small), [0, 1], [2, 3]) is None
 
@@ -108,7 +108,7 @@ def test_inspect_suggests_a_group_column(tmp_path: Path) -> None:
     assert near.across > 0
     assert near.named_by == "the part before the last '_'"
     assert [row.groups for row in result.classes] == [6, 6]
-    [advice] = [line for line in result.advice if "near copy" in line]
+    [advice] = [line for line in result.advice if "near duplicate" in line]
     assert "column `group`" in advice
     lines = [
         f"{path.relative_to(tmp_path).as_posix()},{path.parent.name},{path.name[:5]}"
@@ -121,6 +121,6 @@ def test_inspect_suggests_a_group_column(tmp_path: Path) -> None:
     assert [row.groups for row in grouped.classes] == [6, 6]
 
 
-def test_known_data_have_no_crowd_of_near_copies() -> None:
+def test_known_data_have_few_near_duplicates() -> None:
     assert inspect_source("digits").near_duplicates is None  # too small to tell
     assert load_source("digits").groups is None

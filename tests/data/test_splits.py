@@ -127,8 +127,8 @@ def test_a_class_missing_from_a_fixed_split_is_refused() -> None:
 
 
 @pytest.mark.parametrize("fractions", [{"test_fraction": 0}, {"test_fraction": 1}, {"val_fraction": -0.1}])
-def test_bad_shares(fractions: dict[str, float]) -> None:
-    with pytest.raises(EvenhandError, match="share must be"):
+def test_bad_fractions(fractions: dict[str, float]) -> None:
+    with pytest.raises(EvenhandError, match="fraction must be"):
         make_splits(table_of([9, 9]), **fractions)  # type: ignore[arg-type]
 
 
@@ -179,7 +179,7 @@ def test_groups_may_hold_several_classes() -> None:
 
 def test_groups_that_tie_classes_together_are_refused_in_words() -> None:
     # Whichever group is taken first, testing the class it leaves out takes the last training image of another.
-    with pytest.raises(EvenhandError, match="groups of made-up leave no test image"):
+    with pytest.raises(EvenhandError, match="groups of made-up allow no test image"):
         make_splits(table_of([2, 2, 2], groups=["a", "b", "a", "c", "b", "c"]))
 
 

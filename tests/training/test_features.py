@@ -248,7 +248,7 @@ def test_damaged_pictures_are_named_and_the_others_kept(pixels, cache):
     with pytest.raises(EvenhandError) as caught:
         extract_features(pixels, Counting(), cache=cache)
     text = str(caught.value)
-    assert text.startswith("4 of 20 images cannot be read: 4.png (the file is empty), 5.png (it is no image")
+    assert text.startswith("4 of 20 images cannot be read: 4.png (the file is empty), 5.png (it is not an image")
     assert text.endswith("--skip-bad leaves them out.")
     again = Counting(most=0)
     found = extract_features(pixels, again, skip_bad=True, cache=cache)

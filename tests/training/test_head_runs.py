@@ -93,7 +93,9 @@ def test_judged_again_it_is_what_it_was(whole, photos, precision, tmp_path):
     assert np.array_equal(after.logits, before.logits)
     assert (after.ids == before.ids).all()
     write(tmp_path / "new", {"red/1.png": (photos / "red" / "1.png").read_bytes(), "red/2.png": b"damaged"})
-    with pytest.raises(EvenhandError, match=r"Cannot read the image red/2\.png: it is no image.*; --skip-bad leaves"):
+    with pytest.raises(
+        EvenhandError, match=r"Cannot read the image red/2\.png: it is not an image.*; --skip-bad leaves"
+    ):
         evaluate_on(run.path, tmp_path / "new")
     judged = evaluate_on(run.path, tmp_path / "new", skip_bad=True)
     assert judged.predictions.ids.tolist() == ["red/1.png"]

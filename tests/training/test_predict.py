@@ -107,7 +107,7 @@ def test_bad_files_are_named_or_skipped(
     good = photos_run.photos / photos_run.ids()[0]
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no picture")
-    with pytest.raises(EvenhandError, match=r"bad\.png: it is no image.*--skip-bad"):
+    with pytest.raises(EvenhandError, match=r"bad\.png: it is not an image.*--skip-bad"):
         model.predict([good, bad])
     with pytest.raises(EvenhandError, match=r"^2 images cannot be read: .*bad\.png .*missing\.png"):
         model.predict([bad, good, tmp_path / "missing.png"])

@@ -314,7 +314,9 @@ def test_the_papers_recipe_says_what_mirroring_digits_does(tmp_path: Path) -> No
     flags = {"data__imbalance": "exp:20", "model__name": "resnet8", "epochs": 1}
     summary = train_run(make_config("paper", **flags), tmp_path / "run").summary
     (note,) = summary.notes
-    assert note.startswith("Training images are mirrored as asked, but a mirror image of digits may show another class")
+    assert note.startswith(
+        "Training images are flipped as requested, but a flipped image of digits may show another class"
+    )
 
 
 HELD: dict[str, Callable[[Path], object]] = {

@@ -1,4 +1,4 @@
-"""`evenhand inspect`: a look at the data before anything is trained."""
+"""`evenhand inspect`: check the data before training."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,33 +14,27 @@ if TYPE_CHECKING:
 
 BAR, NARROW_BAR = 16, 6
 NARROW = 100
-"""Columns of a terminal below which names of classes need the room of the bars."""
+"""Terminal columns below which the bars are shortened for the class names."""
 
 
 def inspect(
-    source: Annotated[
-        str, typer.Argument(help="A data set's name, a folder of class folders, a .csv or a .npz.")
-    ] = "digits",
-    imbalance: Annotated[str, typer.Option(help="Show it as training would: exp:RATIO, step:RATIO or none.")] = "none",
-    class_order: Annotated[
-        str, typer.Option(help="Which classes keep most: identity, shuffle, or all names joined by commas.")
-    ] = "identity",
-    data_root: Annotated[
-        Path | None, typer.Option(help="Where data sets lie; else $EVENHAND_DATA, else your cache folder.")
-    ] = None,
-    image_size: Annotated[int | None, typer.Option(help="Height and width to bring images to.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the subset and of validation.")] = 0,
-    split_seed: Annotated[int, typer.Option(min=0, help="Of the test set.")] = 0,
-    drop_small: Annotated[bool, typer.Option("--drop-small", help="Leave out classes too small to split.")] = False,
+    source: Annotated[str, typer.Argument(help="Data set name, folder of class folders, .csv or .npz.")] = "digits",
+    imbalance: Annotated[str, typer.Option(help="Apply exp:RATIO, step:RATIO or none.")] = "none",
+    class_order: Annotated[str, typer.Option(help="Most to fewest images: identity, shuffle or names.")] = "identity",
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default: $EVENHAND_DATA.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Shorter side of images after resizing.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of subset and validation.")] = 0,
+    split_seed: Annotated[int, typer.Option(min=0, help="Random seed of the test split.")] = 0,
+    drop_small: Annotated[bool, typer.Option("--drop-small", help="Drop classes too small to split.")] = False,
     allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Follow links and paths of a folder or manifest to elsewhere.")
+        bool, typer.Option("--allow-outside", help="Follow links and paths out of the source folder.")
     ] = False,
     figure: Annotated[Path | None, typer.Option(help="Save the class distribution as .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show a data set's classes, sizes, damaged files, duplicates and leaks, and what they mean."""
+    """Show a data set's classes, sizes, damaged files, duplicates and leaks, with advice."""
     if not as_json:
-        begin(f"looking at {source}")
+        begin(f"inspecting {source}")
     from evenhand.data.inspection import inspect_source
 
     result = inspect_source(
@@ -70,7 +64,7 @@ def inspect(
 
 
 def show(result: "Audit") -> None:
-    """Print an audit for a person."""
+    """Print an audit as text."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -85,12 +79,12 @@ def show(result: "Audit") -> None:
     console.print()
     console.print(cell(_pixels(result)), soft_wrap=True)
     for title, lines, style in (
-        ("Stands in the way of training", result.problems, "bold red"),
+        ("Prevents training", result.problems, "bold red"),
         ("Damaged", _unreadable(result), "red"),
         ("Duplicates", _duplicates(result), "yellow"),
-        ("Near copies", _near(result), "yellow"),
+        ("Near duplicates", _near(result), "yellow"),
         ("Notes", result.notes, ""),
-        ("What this means", result.advice, ""),
+        ("Advice", result.advice, ""),
     ):
         if lines:
             console.print()
@@ -127,13 +121,13 @@ def _class_table(result: "Audit", bar: int) -> "RenderableType":
             f"{row.test:,}",
             cell(row.group, COLOURS[row.group]),
         )
-    table.caption = "effective: each further image of a class adds less that is new (Cui et al. 2019, beta 0.999)"
+    table.caption = "effective: effective number of images (Cui et al. 2019, beta 0.999)"
     table.caption_justify = "left"
     return table
 
 
 def _bar(share: float, width: int) -> str:
-    """Return a bar of eighths of a character; what is there at all shows at least one eighth."""
+    """Return a bar in eighths of a character, at least one eighth if above 0."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
@@ -151,7 +145,7 @@ def _unreadable(result: "Audit") -> list[str]:
     more = len(result.unreadable) - len(lines)
     if more > 0:
         lines.append(f"... {more:,} more (--json lists all)")
-    return [*lines, "They are left out here; training leaves them out with --skip-bad."] if lines else []
+    return [*lines, "They are skipped here; training skips them with --skip-bad."] if lines else []
 
 
 def _duplicates(result: "Audit") -> list[str]:
@@ -164,7 +158,7 @@ def _duplicates(result: "Audit") -> list[str]:
         lines.append(f"{'LEAK ' if duplicate.leaks else ''}{places}")
     more = len(result.duplicates) - len(lines)
     if more > 0:
-        lines.append(f"... {more:,} more groups of equal pictures (--json lists all)")
+        lines.append(f"... {more:,} more groups of identical images (--json lists all)")
     return lines
 
 

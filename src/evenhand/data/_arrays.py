@@ -1,4 +1,4 @@
-"""Images that come as arrays: `.npz` files with MedMNIST's keys, and tables made of arrays."""
+"""Images in arrays: `.npz` files with MedMNIST's keys, and tables of arrays."""
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +19,19 @@ from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 _CHUNK = 1 << 24
 MOST_TIMES = 100
-"""So many times larger than packed may pictures be: drawings are, photographs never."""
+"""Largest compression ratio that is accepted; drawings may reach it, photographs never do."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The splits of a set one after the other, in the order train, val, test."""
+    """The splits of a data set, concatenated in the order train, val, test."""
 
     images: NDArray[np.uint8]
     """(N, H, W, C), C = 1 or 3."""
     labels: NDArray[np.int64]
     """(N,)."""
     sizes: Mapping[Split, int]
-    """How many of the N belong to each split."""
+    """Number of images per split."""
     class_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
@@ -45,7 +45,7 @@ class Arrays:
 def array_table(
     name: str, arrays: Arrays, class_names: Sequence[str], *, info: DatasetInfo | None = None, notes: Sequence[str] = ()
 ) -> SampleTable:
-    """Make a table of arrays; a sample is named by its split and its place there.
+    """Make a table of arrays; a sample is named by its split and its index there.
 
     Example:
         >>> import numpy as np
@@ -69,7 +69,7 @@ def array_table(
 
 
 def load_npz(path: Path | str, *, strict: bool = True) -> SampleTable:
-    """Read a `.npz` of images: `train_images` and `train_labels`, and as wanted `val_...` and `test_...`.
+    """Read a `.npz` of images: `train_images` and `train_labels`, and optionally `val_...` and `test_...`.
 
     Images are uint8, (N, H, W) or (N, H, W, C) with 1 or 3 channels; labels are integers from 0, (N,) or (N, 1).
     Classes are named by their number, or by an optional array of text `class_names`. Without `test_images` the splits
@@ -95,11 +95,11 @@ def load_npz(path: Path | str, *, strict: bool = True) -> SampleTable:
     train = arrays.labels_of("train")
     num_classes = int(arrays.labels.max()) + 1 if arrays.class_names is None else len(arrays.class_names)
     if arrays.labels.max() >= num_classes:
-        raise EvenhandError(f"{path} holds the label {arrays.labels.max()}, but names only {num_classes} classes.")
+        raise EvenhandError(f"{path} has the label {arrays.labels.max()}, but names only {num_classes} classes.")
     # More classes than images leaves some without any; checked first, so that a wild label costs no memory.
     if arrays.class_names is None and num_classes > (len(train) if strict else max(len(arrays.labels), 1000)):
         raise EvenhandError(
-            f"{path} holds the label {arrays.labels.max()} with only {len(train)} training images; "
+            f"{path} has the label {arrays.labels.max()} with only {len(train)} training images; "
             "labels must run from 0 to the number of classes - 1."
         )
     class_names = arrays.class_names or tuple(map(str, range(num_classes)))
@@ -112,7 +112,7 @@ def load_npz(path: Path | str, *, strict: bool = True) -> SampleTable:
 
 
 def read_npz(path: Path) -> Arrays:
-    """Read the splits of a `.npz` into one array, each image straight to its place: memory holds them only once."""
+    """Read the splits of a `.npz` into one array, without a second copy in memory."""
     with reading(path), zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         try:
@@ -146,10 +146,10 @@ def read_npz(path: Path) -> Arrays:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong inside into one sentence about this file.
+    """Re-raise any error inside as an `EvenhandError` about this file.
 
-    Damaged files make decoders fail in any way at all (struct.error, zlib.error, OverflowError, MemoryError...), so
-    nothing narrower than Exception is safe here; what is not an error of the file never stands inside this block.
+    Damaged files make decoders raise nearly anything (struct.error, zlib.error, OverflowError, MemoryError...), so only
+    code that reads the file belongs inside this block.
     """
     try:
         yield
@@ -173,16 +173,16 @@ def _splits_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> list[Split
     present = [split for split in SPLITS if f"{split}_images" in members or f"{split}_labels" in members]
     missing = [half for half in halves if half.split("_")[0] in {"train", *present} and half not in members]
     if missing:
-        raise EvenhandError(f"{path} lacks {some(missing)}; it holds {some(sorted(members)) or 'nothing'}.")
+        raise EvenhandError(f"{path} lacks {some(missing)}; it has {some(sorted(members)) or 'nothing'}.")
     if present == ["train", "val"]:
         raise EvenhandError(
-            f"{path} has val_images but no test_images; name them test_images (validation is cut from training)."
+            f"{path} has val_images but no test_images; rename them to test_images (validation is split off training)."
         )
     return present
 
 
 def _header(what: str, file: IO[bytes], info: zipfile.ZipInfo) -> _Header:
-    """Read the header of a `.npy`, and refuse what is pickled or is not as long as it says."""
+    """Read the header of a `.npy`, and raise an error if it is pickled or has the wrong length."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         header = _Header(*np.lib.format.read_array_header_1_0(file))
@@ -191,9 +191,9 @@ def _header(what: str, file: IO[bytes], info: zipfile.ZipInfo) -> _Header:
     else:
         raise EvenhandError(f"{what} is in .npy format {version[0]}.{version[1]}; save it again with numpy.savez.")
     if header.dtype.hasobject:
-        raise EvenhandError(f"{what} holds pickled objects, which can run code when read; save plain arrays instead.")
+        raise EvenhandError(f"{what} has pickled objects, which can run code when read; save plain arrays instead.")
     if min(header.shape, default=0) < 0 or prod(header.shape) * header.dtype.itemsize != info.file_size - file.tell():
-        raise EvenhandError(f"{what} is damaged: it is not as long as its shape {header.shape} says.")
+        raise EvenhandError(f"{what} is damaged: its length does not match its shape {header.shape}.")
     return header
 
 
@@ -216,7 +216,7 @@ def _fill(images: NDArray[np.uint8], file: IO[bytes], info: zipfile.ZipInfo, pat
         )
         return
     flat, start = images.reshape(-1), 0
-    # Reading on until nothing comes makes zipfile compare its checksum too.
+    # Reading to the end makes zipfile check the checksum.
     while content := file.read(_CHUNK):
         flat[start : start + len(content)] = np.frombuffer(content, np.uint8)
         start += len(content)

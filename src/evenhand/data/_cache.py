@@ -1,9 +1,9 @@
-"""Decoded pixels on disk: one file for each state of a source and its settings.
+"""Cache of decoded pixels on disk: one file per state of a source and its settings.
 
 An entry is a plain uncompressed zip archive: `header.json`, `sizes` (N x 2 int64) and, unless the images are streamed,
-`pixels` (uint8, each image as height x width x channels, one behind the other). The archive's own checksums show
-damage, nothing in it is ever executed, and it is read in blocks into memory rather than mapped: every byte has to be
-read for the checksum anyway, and memory that is ours cannot be pulled away by a file that changes.
+`pixels` (uint8, each image as height x width x channels, concatenated). The checksums of the archive detect damage, and
+nothing in it is executed. It is read into memory rather than mapped: the checksum needs every byte anyway, and a file
+that changes later does no harm.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from evenhand.core.files import replacing
 from evenhand.data.table import FilePixels
 
 FORMAT = 1
-"""Goes up whenever the same files would give other pixels or another layout, so that old entries are not found."""
+"""Increased whenever the same files would give other pixels or another layout, so that old entries are not used."""
 
 LIMIT = 20 * 2**30
-"""Bytes that all entries may take together; beyond it the least recently used are removed."""
+"""Maximum bytes of all entries; beyond it the least recently used are removed."""
 
 _BLOCK = 2**20
 _logger = logging.getLogger("evenhand")
@@ -38,23 +38,23 @@ _logger = logging.getLogger("evenhand")
 
 @dataclass(eq=False)
 class Entry:
-    """What is known of a source's images once they were read."""
+    """Sizes of a source's images, and which of them are unreadable."""
 
     image_size: int
     channels: int
     sizes: NDArray[np.int64]
     """(N, 2): height and width of each image as stored."""
     bad: dict[int, str]
-    """Why a row's image cannot be used."""
+    """Row -> why its image cannot be used."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all pixels take."""
+        """Number of bytes of all pixels."""
         return int(self.sizes.prod(1).sum()) * self.channels
 
 
 def fingerprint(pixels: FilePixels, image_size: int | None, interpolation: str = "bilinear") -> str:
-    """Name the state of a source: relative paths, file sizes, modification times, boxes and how images are resized."""
+    """Return a hash of relative paths, file sizes, modification times, boxes and the resize settings."""
     other = "" if interpolation == "bilinear" else f" {interpolation}"
     digest = hashlib.sha256(f"{FORMAT} {image_size} {pixels.stretch} {len(pixels)}{other}\n".encode())
     for path in pixels.paths:
@@ -70,7 +70,7 @@ def fingerprint(pixels: FilePixels, image_size: int | None, interpolation: str =
 
 
 def load_entry(folder: Path, key: str, rows: int) -> Entry | None:
-    """Read an entry without its pixels; None if there is none or it is damaged."""
+    """Read an entry without its pixels; None if it is missing or damaged."""
     path = _path(folder, key)
     with _damage(path), zipfile.ZipFile(path) as archive:
         refuse_bomb((archive.getinfo(name) for name in ("header.json", "sizes")), path.stat().st_size)
@@ -87,7 +87,7 @@ def load_entry(folder: Path, key: str, rows: int) -> Entry | None:
 
 
 def load_pixels(folder: Path, key: str, entry: Entry) -> NDArray[np.uint8] | None:
-    """Read the pixels of an entry, (bytes,); None if it has none or they are damaged."""
+    """Read the pixels of an entry, (bytes,); None if they are missing or damaged."""
     path = _path(folder, key)
     with _damage(path), zipfile.ZipFile(path) as archive:
         if "pixels" not in archive.namelist():
@@ -104,7 +104,7 @@ def load_pixels(folder: Path, key: str, entry: Entry) -> NDArray[np.uint8] | Non
 
 
 def save(folder: Path, key: str, entry: Entry, pixels: NDArray[np.uint8] | None) -> None:
-    """Write an entry, with the pixels if there are any; where that fails, say so in one line and go on without."""
+    """Write an entry, with the pixels if given; log a warning if that fails."""
     header = {
         "key": key,
         "image_size": entry.image_size,
@@ -121,7 +121,7 @@ def save(folder: Path, key: str, entry: Entry, pixels: NDArray[np.uint8] | None)
                         member.write(pixels[start : start + _BLOCK].data)
         _prune(folder, keep=_path(folder, key))
     except (EvenhandError, OSError) as error:
-        _logger.warning("Decoded images are not kept for the next run. %s", error)
+        _logger.warning("Decoded images are not cached for the next run. %s", error)
 
 
 def _path(folder: Path, key: str) -> Path:
@@ -130,7 +130,7 @@ def _path(folder: Path, key: str) -> Path:
 
 @contextlib.contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Leave the block quietly where there is no entry, and with a line where it is damaged."""
+    """Leave the block silently if there is no entry, and with a warning if it is damaged."""
     try:
         yield
     except OSError:
@@ -140,7 +140,7 @@ def _damage(path: Path) -> Iterator[None]:
 
 
 def _prune(folder: Path, keep: Path) -> None:
-    """Remove what killed processes left behind, and the least recently used entries beyond the limit."""
+    """Remove partial files of killed processes, and the least recently used entries beyond the limit."""
     for leftover in folder.glob(".*.pixels.*.part"):
         with contextlib.suppress(OSError):
             if time.time() - leftover.stat().st_mtime > 86400:

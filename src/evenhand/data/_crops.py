@@ -1,4 +1,4 @@
-"""Cutting many images at once: each at its own place, mirrored or not, black where the place lies outside the image."""
+"""Crop many images at once: each at its own place, flipped or not, black outside the image."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from evenhand.data.images import MemoryImages, StreamedImages
 
 @dataclass(frozen=True, eq=False)
 class Crops:
-    """Square parts of images, (N,) each: the row of the image, its upper left corner in pixels, mirrored or not."""
+    """Square crops, (N,) each: the row of the image, the upper left corner in pixels, flipped or not."""
 
     rows: NDArray[np.int64]
     tops: NDArray[np.int64]
-    """Negative: that many black lines above the image."""
+    """Negative: this many black lines above the image."""
     lefts: NDArray[np.int64]
     flips: NDArray[np.bool_]
     size: int
@@ -29,7 +29,7 @@ class Crops:
 
 
 def cut_in_memory(images: MemoryImages, crops: Crops, parts: list[slice], device: torch.device) -> Iterator[Tensor]:
-    """Yield the crops of each part as uint8, (B, C, S, S), cut on the device if the images are there."""
+    """Yield the crops of each part as uint8, (B, C, S, S), cropped on the device if the images are there."""
     pixels = images.on(device)
     known = (images.offsets[crops.rows], images.sizes[crops.rows], crops.tops, crops.lefts, crops.flips)
     decisions = [torch.from_numpy(values).to(pixels.device) for values in known]
@@ -47,18 +47,20 @@ def _cut(
     lefts: Tensor,
     flips: Tensor,
 ) -> Tensor:
-    """Cut squares out of images that lie one behind the other in `pixels` (bytes,), each (H, W, C) and no smaller.
+    """Crop squares from images that are concatenated in `pixels` (bytes,), each (H, W, C) and no smaller.
 
-    Of every line that is wanted one run of bytes is taken, all at once, and then the columns are put in order. That is
-    faster than one index for every pixel, padding and sliding windows, or a loop over the images, and takes no memory
-    beyond a few times the bytes of the result.
+    One run of bytes is gathered for every line, all at once, and then the columns are ordered. That is faster than one
+    index per pixel, padding and sliding windows, or a loop over the images, and takes a few times the memory of the
+    result.
     """
     height, width = sizes[:, :1], sizes[:, 1:]
     steps = torch.arange(size, device=pixels.device)
     y = tops[:, None] + steps
     x = lefts[:, None] + torch.where(flips[:, None], steps.flip(0), steps)
     inside = ((y >= 0) & (y < height))[:, None, :, None] & ((x >= 0) & (x < width))[:, None, None, :]
-    first = lefts[:, None].clamp(min=0).minimum(width - size)  # where a run starts in its line, so that it ends in it
+    first = (
+        lefts[:, None].clamp(min=0).minimum(width - size)
+    )  # start of a run in its line, so that the run ends in the line
     starts = offsets[:, None] + (y.clamp(min=0).minimum(height - 1) * width + first) * channels
     runs = pixels.unfold(0, size * channels, 1).index_select(0, starts.flatten())  # the unfolded view takes no memory
     lines = runs.view(-1, size, size, channels).permute(0, 3, 1, 2).contiguous()
@@ -69,14 +71,14 @@ def _cut(
 def cut_streamed(
     images: StreamedImages, crops: Crops, parts: list[slice], workers: int, *, pin_memory: bool
 ) -> Iterator[Tensor]:
-    """Yield the crops of each part as uint8, (B, C, S, S), decoded by so many processes."""
+    """Yield the crops of each part as uint8, (B, C, S, S), decoded by `workers` processes."""
     loader = DataLoader(
         _Decoded(images, crops),
         batch_sampler=(list(range(part.start, part.stop, part.step or 1)) for part in parts),
         num_workers=workers,
         collate_fn=_join,
         pin_memory=pin_memory,
-        generator=torch.Generator(),  # a loader without its own would draw from the global one
+        generator=torch.Generator(),  # otherwise the loader would draw from the global one
     )
     for pixels in loader:
         if isinstance(pixels, str):
@@ -86,7 +88,7 @@ def cut_streamed(
 
 @dataclass(frozen=True, eq=False)
 class _Decoded(Dataset[Tensor | str]):
-    """The crops, decoded one by one; a file that has become unreadable gives the sentence about it."""
+    """The crops, decoded one by one; for a file that became unreadable, its error message."""
 
     images: StreamedImages
     crops: Crops

@@ -1,4 +1,4 @@
-"""Fetching benchmark files: a temporary name, a checksum, then the real name; and unpacking them safely."""
+"""Download files: to a temporary name, checked by checksum, then renamed; and unpack them safely."""
 
 import hashlib
 import http.client
@@ -39,7 +39,7 @@ _MOST_FILES = 500_000
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to fetch, with the checksum that it must have."""
+    """A file to download, and its checksum."""
 
     url: str
     checksum: str
@@ -52,16 +52,16 @@ class Remote:
 
 
 def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: bool = True) -> None:
-    """Bring the files that are not in the folder yet; each is complete and verified before it gets its real name.
+    """Download the files that are not in the folder; each is verified before it gets its final name.
 
     Args:
         source: the data set, for messages.
         remotes: the files.
-        folder: where they belong; made if missing.
-        download: False: only say what is missing.
+        folder: where they belong; created if missing.
+        download: False: raise an error if any is missing.
 
     Raises:
-        EvenhandError: if a file cannot be had, naming the files and where to put them.
+        EvenhandError: a file cannot be downloaded; the message names the files and where to put them.
 
     Example:
         >>> from pathlib import Path
@@ -88,13 +88,13 @@ def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: boo
             if not verify(temporary, remote.checksum):
                 kind = remote.checksum.split(":")[0]
                 raise EvenhandError(
-                    f"What {remote.url} sent is not the known {remote.file} of {source} (its {kind} differs); "
+                    f"The file from {remote.url} is not the known {remote.file} of {source} (its {kind} differs); "
                     f"try again later, or {remedy}"
                 )
 
 
 def verify(path: Path, checksum: str) -> bool:
-    """Tell whether a file has this checksum.
+    """Return whether a file has this checksum.
 
     Example:
         >>> import tempfile
@@ -116,8 +116,8 @@ def verify(path: Path, checksum: str) -> bool:
 def unpack(archive: Path, target: Path) -> None:
     """Unpack the folder `target.name` of a zip file as `target`, all of it or nothing.
 
-    Members that would land outside (`../`, absolute names, links) and archives that would swell beyond 4 GB are
-    refused before anything is written.
+    Archives with members outside of it (`../`, absolute names, links) or of more than 4 GB are refused before anything
+    is written.
     """
     with reading(archive), zipfile.ZipFile(archive) as opened:
         members = opened.infolist()
@@ -130,24 +130,24 @@ def unpack(archive: Path, target: Path) -> None:
                 for member in progress.track(members, description=f"Unpacking {archive.name}"):
                     opened.extract(member, temporary)
             if not (temporary / target.name).is_dir():
-                raise EvenhandError(f"{archive} does not hold a folder {target.name}; get the file again.")
-            # Another process may have been faster: what it unpacked is the same.
+                raise EvenhandError(f"{archive} does not have a folder {target.name}; download it again.")
+            # Another process may have been faster and unpacked the same.
             if not target.is_dir():
                 os.rename(temporary / target.name, target)
         except OSError as error:
-            told = str(cannot_write(target.parent, error)).removeprefix("Cannot write ")
-            raise EvenhandError(f"Cannot unpack {archive} into {told}") from error
+            message = str(cannot_write(target.parent, error)).removeprefix("Cannot write ")
+            raise EvenhandError(f"Cannot unpack {archive} into {message}") from error
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
 
 
 class _BrokenTransferError(Exception):
-    """The reason, in words, why a file did not arrive."""
+    """The reason why a download failed."""
 
 
 def _transfer(remote: Remote, file: BinaryIO) -> None:
-    """Copy what an address sends; only trouble with the network becomes a _BrokenTransferError."""
+    """Download a URL into a file; network errors become a _BrokenTransferError."""
     request = urllib.request.Request(remote.url, headers={"User-Agent": "evenhand"})
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT)
@@ -189,17 +189,17 @@ def _refuse_dangerous(archive: Path, members: Sequence[zipfile.ZipInfo]) -> None
         name = PurePosixPath(member.filename.replace("\\", "/"))
         is_link = stat.S_ISLNK(member.external_attr >> 16)
         if is_link or name.is_absolute() or ".." in name.parts:
-            raise EvenhandError(f"{archive} holds {member.filename!r}, which would leave its folder; get another copy.")
-    swollen = sum(member.file_size for member in members)
-    if swollen > _MOST_BYTES or len(members) > _MOST_FILES:
+            raise EvenhandError(f"{archive} has {member.filename!r}, which would leave its folder; get another copy.")
+    size = sum(member.file_size for member in members)
+    if size > _MOST_BYTES or len(members) > _MOST_FILES:
         raise EvenhandError(
-            f"{archive} would unpack to {swollen:,} bytes in {len(members):,} files, more than any known data set; "
+            f"{archive} would unpack to {size:,} bytes in {len(members):,} files, more than any known data set; "
             "get another copy."
         )
 
 
 def _progress(amount: ProgressColumn) -> Progress:
-    """Make a bar for people: nothing is written where stderr is a file or a pipe."""
+    """Make a progress bar, disabled where stderr is a file or a pipe."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

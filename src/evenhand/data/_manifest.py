@@ -1,4 +1,4 @@
-"""CSV manifests: a line an image, with its path and label, and as wanted its split and group."""
+"""CSV manifests: one line per image, with path and label, and optionally split and group."""
 
 import csv
 import os
@@ -18,20 +18,20 @@ COLUMNS = ("path", "label", "split", "group")
 
 
 def load_csv(path: Path | str, *, allow_outside: bool = False, strict: bool = True) -> SampleTable:
-    r"""Read a CSV manifest: columns `path` and `label`, and as wanted `split` and `group`, in UTF-8.
+    r"""Read a CSV manifest: columns `path` and `label`, and optionally `split` and `group`, in UTF-8.
 
     Paths are relative to the folder of the CSV file and stay inside it, unless others are allowed. `split` is train,
-    val (or valid, validation) or test, for every line or for none. Samples with the same `group` never stand on two
-    sides of a split; a line without one stands alone. The classes are sorted by name.
+    val (or valid, validation) or test, for every line or for none. Samples with the same `group` are always in the same
+    split; a line without a group is a group of its own. Classes are sorted by name.
 
     Args:
         path: the file.
-        allow_outside: take absolute paths too, and those that lead out of the folder, also by links.
-        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
+        allow_outside: accept absolute paths, and paths and links that lead out of the folder.
+        strict: require two or more classes, each in both train and test if splits are given.
 
     Raises:
-        EvenhandError: naming the line, if a path is missing, is given twice or leaves the folder, if a label is empty,
-            or if a split is unknown.
+        EvenhandError: a path is missing, repeated or leaves the folder, a label is empty, or a split is unknown; the
+            message names the line.
 
     Example:
         >>> import tempfile
@@ -53,7 +53,7 @@ def load_csv(path: Path | str, *, allow_outside: bool = False, strict: bool = Tr
     class_names, labels = number_classes(str(path), [record.label for record in records], splits, strict=strict)
     groups = [record.group for record in records]
     if any(groups):
-        # The line number makes a name for those that stand alone; the space keeps it apart from every given name.
+        # Lines without a group are named by their number; the leading space distinguishes it from every given name.
         groups = [record.group or f" {record.line}" for record in records]
         _refuse_straddling(path, records, splits)
     others = [name for name in columns if name not in COLUMNS]
@@ -79,14 +79,14 @@ class _Record:
 
 
 def _read(path: Path) -> tuple[list[str], list[_Record]]:
-    """Return the names of the columns and the lines, with paths in one form (`./a//b.png` is `a/b.png`)."""
+    """Return the column names and the lines, with normalised paths (`./a//b.png` is `a/b.png`)."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, strict=True)
             columns = [name.strip().lower() for name in next(rows, [])]
             if not {"path", "label"} <= set(columns) or len(set(columns)) < len(columns):
                 raise EvenhandError(
-                    f"{path} must start with a line that names the columns path,label and perhaps split,group, "
+                    f"{path} must start with a header line path,label and optionally split,group, "
                     f"got {','.join(columns)[:80]!r}."
                 )
             records = list(_records(path, columns, ((rows.line_num, row) for row in rows)))
@@ -127,7 +127,7 @@ def _check_paths(path: Path, root: Path, records: Sequence[_Record], allow_outsi
     for record in records:
         where = f"{path}, line {record.line}"
         if record.path in first:
-            raise EvenhandError(f"{where}: {record.path!r} was given in line {first[record.path]} already.")
+            raise EvenhandError(f"{where}: {record.path!r} is already in line {first[record.path]}.")
         first[record.path] = record.line
         if not allow_outside and (os.path.isabs(record.path) or record.path.split("/")[0] == ".."):
             raise EvenhandError(
@@ -173,5 +173,5 @@ def _refuse_straddling(path: Path, records: Sequence[_Record], splits: Sequence[
         if record.group and side.setdefault(record.group, split) != split:
             raise EvenhandError(
                 f"{path}, line {record.line}: the group {record.group!r} is in {side[record.group]} and in {split}; "
-                "a group must stay on one side."
+                "a group must be in one split."
             )

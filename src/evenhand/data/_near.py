@@ -1,4 +1,4 @@
-"""Pictures that are nearly the same: frames of one video, or one photo saved twice, found by a perceptual hash."""
+"""Near duplicates, found by a perceptual hash: frames of one video, or one photo saved twice."""
 
 import re
 from collections import defaultdict
@@ -14,51 +14,51 @@ from evenhand.data.splits import Splits
 from evenhand.data.table import SampleTable
 
 SMALLEST = 32
-"""Pixels of the shorter side: smaller pictures of one class are too alike to tell copies from relatives."""
+"""Minimum pixels of the shorter side: smaller images of one class are too similar to detect duplicates."""
 MOST_BITS = 4
-"""Of 64, in which the hashes of near copies may differ."""
+"""Maximum number of bits, of 64, in which the hashes of near duplicates differ."""
 MOST_GREY = 0.04
-"""Mean difference of 16 x 16 grey values, of which the range is 1, that near copies may have."""
+"""Maximum mean difference of 16 x 16 grey values from 0 to 1 between near duplicates."""
 LEAST_CONTRAST = 0.02
-"""Standard deviation of grey values below which a picture is too flat to have a hash that means anything."""
+"""Minimum standard deviation of grey values for a meaningful hash."""
 SHOWN = 10
 _BANDS = 8
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """Groups of pictures that are nearly the same."""
+    """Groups of near duplicates."""
 
     images: int
-    """That have a near copy."""
+    """Number of images with a near duplicate."""
     groups: int
     across: int
-    """Groups that stand in test and also in training or validation."""
+    """Number of groups in test and also in training or validation."""
     examples: tuple[tuple[str, ...], ...]
-    """Ids of a few groups, those across splits first, at most 5 of each."""
+    """Ids of a few groups, those across splits first, at most 5 per group."""
     per_class: tuple[int, ...]
-    """(K,): how many pictures of each class are left if each group counts once."""
+    """(K,): images per class if each group counts once."""
     named_by: str | None
-    """What of the names tells the groups apart, such as `the part before the last '_'`; None: nothing seen."""
+    """The part of the names that identifies a group, such as `the part before the last '_'`; None: there is none."""
 
 
 def find_near_duplicates(
-    table: SampleTable, picture: Callable[[int], NDArray[np.uint8]], splits: Splits
+    table: SampleTable, read_row: Callable[[int], NDArray[np.uint8]], splits: Splits
 ) -> NearDuplicates | None:
-    """Find near copies among the pictures that the splits use.
+    """Find near duplicates among the images in the splits.
 
     Args:
         table: the samples.
-        picture: gives the image of a row, (H, W, C).
-        splits: which of them are used, for what.
+        read_row: returns the image of a row, (H, W, C).
+        splits: the rows of each split.
 
     Returns:
-        None where there are none, or where pictures are too small to tell.
+        None if there are none, or if images are too small.
     """
     rows = np.sort(np.concatenate([splits.train, splits.val, splits.test]))
-    if len(rows) < 2 or min(picture(int(rows[0])).shape[:2]) < SMALLEST:
+    if len(rows) < 2 or min(read_row(int(rows[0])).shape[:2]) < SMALLEST:
         return None
-    hashes, greys = _looks(picture, rows)
+    hashes, greys = _hashes(read_row, rows)
     firsts = _joined(hashes, greys)
     members: dict[int, list[int]] = defaultdict(list)
     for place, first in enumerate(firsts.tolist()):
@@ -81,15 +81,15 @@ def find_near_duplicates(
     )
 
 
-def _looks(
-    picture: Callable[[int], NDArray[np.uint8]], rows: NDArray[np.int64]
+def _hashes(
+    read_row: Callable[[int], NDArray[np.uint8]], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-    """Return the hash of each picture (0: none), and 16 x 16 grey values from 0 to 1."""
+    """Return the hash of each image (0: none), and 16 x 16 grey values from 0 to 1."""
     hashes, greys = np.zeros(len(rows), np.uint64), np.zeros((len(rows), 256), np.float32)
 
-    def look(places: NDArray[np.int64]) -> None:
+    def hash_images(places: NDArray[np.int64]) -> None:
         for place in places.tolist():
-            pixels = picture(int(rows[place]))
+            pixels = read_row(int(rows[place]))
             grey = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).convert("L")
             values = np.asarray(grey.resize((16, 16), Image.Resampling.BOX), np.float32) / 255
             greys[place] = values.reshape(-1)
@@ -98,13 +98,13 @@ def _looks(
                 bits = (small[:, 1:] > small[:, :-1]).reshape(-1)  # whether it gets brighter to the right
                 hashes[place] = np.packbits(bits).view(np.uint64)[0]
 
-    for _ in Threads(processors(), progress=True).map(look, np.arange(len(rows)), "Comparing images"):
+    for _ in Threads(processors(), progress=True).map(hash_images, np.arange(len(rows)), "Comparing images"):
         pass
     return hashes, greys
 
 
 def _joined(hashes: NDArray[np.uint64], greys: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return for each picture the first of its group: near copies of near copies belong together."""
+    """Return for each image the first of its group: near duplicates of near duplicates are one group."""
     first = np.arange(len(hashes))
     # Hashes that differ in 4 of 64 bits agree in at least 4 of 8 bands: every pair meets in some two of them.
     bands = hashes.view(np.uint8).reshape(-1, _BANDS)
@@ -134,10 +134,10 @@ def _alike(keys: NDArray[np.int64], wanted: NDArray[np.bool_]) -> Iterable[NDArr
 def _join(
     places: NDArray[np.int64], hashes: NDArray[np.uint64], greys: NDArray[np.float32], first: NDArray[np.int64]
 ) -> None:
-    """Join the near copies among some places, by hash and by grey values, in blocks that fit memory."""
+    """Join the near duplicates among some places, by hash and by grey values, in blocks that fit memory."""
     for start in range(0, len(places), 256):
         block, rest = places[start : start + 256], places[start:]
-        # What is joined already is not compared again: of a hundred copies of one picture, most pairs.
+        # Pairs in one group are not compared again: most of the pairs of a hundred copies of one image.
         apart = _roots(first, block)[:, None] != _roots(first, rest)
         near = apart & (_bits(hashes[block][:, None] ^ hashes[rest]) <= MOST_BITS)
         for left in np.flatnonzero(near.any(axis=1)).tolist():
@@ -157,11 +157,11 @@ def _bits(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _named_by(groups: Sequence[Sequence[str]], total: int) -> str | None:
-    """Say what part of the names tells the groups apart, if one does for nearly all of them."""
+    """Return the part of the names that identifies nearly all groups; None: there is none."""
     for letter in ("_", "-", "/", " "):
         keys = [{name.rpartition(letter)[0] for name in group} for group in groups]
         single = [next(iter(key)) for key in keys if len(key) == 1]
-        # A folder that holds a whole class would be a part that all share; that says nothing.
+        # A folder of a whole class would be a part that all have in common.
         useful = len(set(single)) > max(2, 0.5 * len(groups)) and all(single)
         if useful and len(single) >= 0.9 * len(groups) and len(set(single)) < total:
             return f"the part before the last {letter!r}"

@@ -13,7 +13,7 @@ from evenhand.data._download import Remote, fetch, unpack, verify
 from evenhand.data.standard import TINY_IMAGENET, from_npz, part_note
 from evenhand.data.table import FilePixels, SampleTable, Split
 
-# The makers publish no checksum; unrelated public projects record this one of the file from the official address.
+# There is no official checksum; unrelated public projects record this one for the official file.
 ARCHIVE = Remote(
     "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
@@ -24,7 +24,7 @@ def load_tiny_imagenet(root: Path, *, download: bool = True) -> SampleTable:
     """Read Tiny ImageNet from `<root>/tiny-imagenet-200`, or `<root>/tiny-imagenet.npz`, or its zip file.
 
     The labelled validation images are the test split. Classes are in the order of their WordNet numbers and named by
-    the first word of `words.txt`. A folder with fewer images than the whole set is read too; a note says so.
+    the first word of `words.txt`. A folder with fewer images than the complete set is accepted, with a note.
     """
     folder = root / "tiny-imagenet-200"
     if not folder.is_dir():
@@ -91,7 +91,7 @@ def _test_images(folder: Path, known: set[str]) -> list[tuple[str, str]]:
     wrong = [name for name in present if classes.get(name) not in known]
     if wrong or not present:
         seen = f"{wrong[0]} has the class {classes.get(wrong[0])!r}" if wrong else "there are no images"
-        raise EvenhandError(f"{path} does not fit the images beside it: {seen}; unpack {ARCHIVE.file} again.")
+        raise EvenhandError(f"{path} does not match the images next to it: {seen}; unpack {ARCHIVE.file} again.")
     return [(f"val/images/{name}", classes[name]) for name in present]
 
 

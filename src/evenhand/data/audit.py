@@ -1,4 +1,4 @@
-"""A look at the data before training: counts, sizes, damaged files, duplicates, and what they mean."""
+"""Audit of the data before training: counts, sizes, damaged files, duplicates, and advice."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.statistics.intervals import wilson_interval
 
 # With fewer test images the 95% interval of a class's recall spans more than 50 points.
-SMALLEST_JUDGED = 10
+MIN_TEST_IMAGES = 10
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class ClassRow:
 
     name: str
     train: int
-    """Training images after any imbalance, before validation is cut."""
+    """Training images after any imbalance, before the validation split."""
     val: int
     test: int
     share: float
-    """Of all training images."""
+    """Fraction of all training images."""
     effective_number: float
     group: str
     groups: int | None = None
-    """Pictures that are independent: named groups of the source, or groups of near copies, count once; None: all."""
+    """Independent images: a group of the source, or of near duplicates, counts once; None: all are independent."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class Duplicate:
 
     @property
     def leaks(self) -> bool:
-        """The same picture is tested on and trained on, or chosen by."""
+        """The same image is in the test split and in another one."""
         return "test" in self.splits and len(set(self.splits)) > 1
 
     @property
     def conflicts(self) -> bool:
-        """The same picture has two labels."""
+        """The same image has two labels."""
         return len(set(self.labels)) > 1
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What `evenhand inspect` shows."""
+    """The result of an audit, as `evenhand inspect` shows it."""
 
     source: str
     samples: int
@@ -78,12 +78,12 @@ class Audit:
     """Width, height, number of images; the most frequent first."""
     modes: Mapping[str, int]
     unreadable: Mapping[str, str]
-    """Sample id -> what is wrong with it."""
+    """Sample id -> reason."""
     duplicates: tuple[Duplicate, ...]
     near_duplicates: NearDuplicates | None
     too_small_to_judge: tuple[str, ...]
     problems: tuple[str, ...]
-    """What stands in the way of training."""
+    """What prevents training."""
     advice: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -102,17 +102,17 @@ def audit(
     imbalance: Imbalance | None = None,
     unreadable: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
-    picture: Callable[[int], NDArray[np.uint8]] | None = None,
+    read_row: Callable[[int], NDArray[np.uint8]] | None = None,
 ) -> Audit:
-    """Describe a table and its splits.
+    """Audit a table and its splits.
 
     Args:
         table: the samples, all of which can be read.
-        splits: what is trained, validated and tested on; None where no split is possible, and `problems` says why.
-        imbalance: what the training set was made to look like.
+        splits: the rows of each split; None where no split is possible, and `problems` says why.
+        imbalance: the imbalance of the training set.
         unreadable: sample id -> reason, of the samples that are not in the table.
-        problems: sentences that say what stands in the way of training.
-        picture: gives the image of a row, (H, W, C), to look for near copies; None: that is left out.
+        problems: sentences about what prevents training.
+        read_row: returns the image of a row, (H, W, C), to search for near duplicates; None: no search.
 
     Example:
         >>> from evenhand.data.audit import audit
@@ -130,7 +130,7 @@ def audit(
     train, val, test = splits_or_all.counts, table.counts(splits_or_all.val), table.counts(splits_or_all.test)
     groups = find_shot_groups(train)
     effective = effective_number(train)
-    near = None if picture is None else find_near_duplicates(table, picture, splits_or_all)
+    near = None if read_row is None else find_near_duplicates(table, read_row, splits_or_all)
     independent = _independent(table, near)
     classes = tuple(
         ClassRow(
@@ -161,10 +161,10 @@ def audit(
         unreadable=dict(unreadable or {}),
         duplicates=duplicates,
         near_duplicates=near,
-        too_small_to_judge=tuple(row.name for row in classes if splits is not None and row.test < SMALLEST_JUDGED),
+        too_small_to_judge=tuple(row.name for row in classes if splits is not None and row.test < MIN_TEST_IMAGES),
         problems=tuple(problems),
         advice=(
-            *_advice(classes, closest, groups.rule, duplicates, judged=splits is not None),
+            *_advice(classes, closest, groups.rule, duplicates, has_splits=splits is not None),
             *_near_advice(near, table.groups is not None, len(table)),
         ),
         notes=(*table.notes, *(() if splits is None else splits.notes)),
@@ -181,19 +181,18 @@ def _independent(table: SampleTable, near: NearDuplicates | None) -> list[int] |
 def _near_advice(near: NearDuplicates | None, grouped: bool, total: int) -> list[str]:
     if near is None:
         return []
-    found = f"{near.images:,} of {total:,} images have a near copy, in {near.groups:,} groups"
+    found = f"{near.images:,} of {total:,} images have a near duplicate, in {near.groups:,} groups"
     if grouped or not near.across:
-        return [f"{found}; none of them stands both in test and in training." if not near.across else f"{found}."]
-    by = f"; {near.named_by} of their names tells them apart" if near.named_by else ""
+        return [f"{found}; no group is in both test and training." if not near.across else f"{found}."]
+    by = f"; {near.named_by} of their names identifies the group" if near.named_by else ""
     return [
-        f"{found}, as frames of videos have; {near.across:,} of the groups stand both in test and in training, so "
-        f"results would be too good. List the images in a CSV with a column `group`, which keeps a group on one "
-        f"side{by}."
+        f"{found}, as in frames of a video; {near.across:,} of the groups are in both test and training, so results "
+        f"would be too good. List the images in a CSV with a column `group`, which keeps a group in one split{by}."
     ]
 
 
 def native_pixels(table: SampleTable) -> tuple[Counter[tuple[int, int]], Counter[str]]:
-    """Count the sizes (width, height) and the colour modes that the images have before anything is done to them."""
+    """Count the original sizes (width, height) and colour modes of the images."""
     pixels = table.pixels
     if not isinstance(pixels, FilePixels):
         number, height, width, channels = pixels.images.shape
@@ -208,7 +207,7 @@ def native_pixels(table: SampleTable) -> tuple[Counter[tuple[int, int]], Counter
 
 
 def find_duplicates(table: SampleTable, splits: Splits) -> tuple[Duplicate, ...]:
-    """Return the samples that are copies of each other, byte for byte, among those that the splits use.
+    """Return the samples in the splits that are identical, byte for byte.
 
     Leaks into the test set come first, then copies with different labels, then the rest.
     """
@@ -229,7 +228,7 @@ def find_duplicates(table: SampleTable, splits: Splits) -> tuple[Duplicate, ...]
 
 
 def _fingerprints(table: SampleTable, rows: Sequence[int]) -> list[tuple[int, bytes]]:
-    """Return a hash of each sample's content; files are only read where another has the same length."""
+    """Return a hash of each sample's content; a file is only read if another has the same length."""
     pixels = table.pixels
     if not isinstance(pixels, FilePixels):
         return [(row, _hash(np.ascontiguousarray(pixels.images[row]).data)) for row in rows]
@@ -256,9 +255,9 @@ def _advice(
     shot_rule: str,
     duplicates: Sequence[Duplicate],
     *,
-    judged: bool,
+    has_splits: bool,
 ) -> tuple[str, ...]:
-    """Say in plain words what the numbers mean for training and judging."""
+    """Return sentences about what the numbers mean for training and evaluation."""
     advice = []
     train = np.array([row.train for row in classes])
     ratio = imbalance_ratio(train)
@@ -268,32 +267,32 @@ def _advice(
         shape = "neither of the usual profiles" if closest is None else f"{closest}"
         largest = max(classes, key=lambda row: row.train)
         advice.append(
-            f"The training set resembles {shape}; always answering {largest.name!r} would be right for "
-            f"{largest.share:.0%} of such images, so judge by balanced accuracy."
+            f"The training set resembles {shape}; always predicting {largest.name!r} would be correct for "
+            f"{largest.share:.0%} of such images, so evaluate by balanced accuracy."
         )
     sizes = Counter(row.group for row in classes)
     if ratio > 1:
         listed = [f"{sizes[group]} {group}-shot" for group in ("many", "medium", "few") if sizes[group]]
         advice.append(f"Shot groups: {', '.join(listed)} classes ({shot_rule}).")
-    if judged:
+    if has_splits:
         rarest = min(classes, key=lambda row: (row.train, row.test))
         low, high = wilson_interval(0.5, rarest.test)
         advice.append(
-            f"{rarest.name!r}, the rarest class, is tested on {rarest.test} image{'s' * (rarest.test != 1)}: "
-            f"a recall of 50% there would mean anything from {low:.0%} to {high:.0%} (95%)."
+            f"{rarest.name!r}, the rarest class, has {rarest.test} test image{'s' * (rarest.test != 1)}: a recall of "
+            f"50% would have a 95% interval from {low:.0%} to {high:.0%}."
         )
-        small = [row.name for row in classes if row.test < SMALLEST_JUDGED]
+        small = [row.name for row in classes if row.test < MIN_TEST_IMAGES]
         if small:
             advice.append(
-                f"Too small to judge by themselves, with fewer than {SMALLEST_JUDGED} test images: {some(small)}."
+                f"Too few test images to evaluate by themselves (fewer than {MIN_TEST_IMAGES}): {some(small)}."
             )
     leaks = sum(each.leaks for each in duplicates)
     if leaks:
         advice.append(
-            f"{leaks} picture{'s stand' if leaks > 1 else ' stands'} both in test and in training: remove "
-            "one side before you trust a result."
+            f"{leaks} image{'s are' if leaks > 1 else ' is'} in both test and training: remove one copy before you "
+            "trust a result."
         )
     conflicts = sum(each.conflicts for each in duplicates)
     if conflicts:
-        advice.append(f"{conflicts} picture{'s have' if conflicts > 1 else ' has'} copies with another label.")
+        advice.append(f"{conflicts} image{'s have' if conflicts > 1 else ' has'} copies with another label.")
     return tuple(advice)

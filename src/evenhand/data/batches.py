@@ -1,8 +1,7 @@
 """Batches for training and testing: an index into the images, and a few tensor operations on the device.
 
-Everything random is decided here, in the main process, from named seed streams: which images make up a batch, where
-each is cut and whether it is mirrored. Images in memory and streamed images only carry the decisions out, so both give
-the same batches, whatever the number of workers.
+All random choices are made here, in the main process, from named seed streams: the order, the crop and the flip of
+each image. So images in memory and streamed images give the same batches, with any number of workers.
 """
 
 import logging
@@ -32,22 +31,22 @@ _logger = logging.getLogger("evenhand")
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """How the network sees an image: a square crop of it, normalised."""
+    """How an image is prepared for the network: a square crop, normalised."""
 
     crop_size: int
     mean: tuple[float, ...]
-    """Of each channel, in units where 255 is 1."""
+    """Per channel, in units where 255 is 1."""
     std: tuple[float, ...]
     padding: int = 4
     """Width of the black border around training images; crops may reach into it."""
     flip: bool = True
-    """Mirror every second training image."""
+    """Flip half of the training images horizontally, at random."""
 
     def __post_init__(self) -> None:
         if self.crop_size < 1 or self.padding < 0:
             raise ValueError(f"crop_size must be positive and padding not negative, got {self}")
         if len(self.mean) != len(self.std) or min(self.std) <= 0:
-            raise ValueError(f"mean and std need one value a channel and std must be positive, got {self}")
+            raise ValueError(f"mean and std need one value per channel and std must be positive, got {self}")
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (B, C, S, S) to floats of mean 0 and deviation 1."""
@@ -57,7 +56,7 @@ class Preprocessing:
 
 @lru_cache(maxsize=16)
 def _factors(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return what pixels are multiplied by and what is then taken off, (2, C, 1, 1); kept: copies make a GPU wait."""
+    """Return factor and shift of the pixels, (2, C, 1, 1); cached, since a copy to a GPU synchronises."""
     scale = torch.tensor(std, dtype=torch.float64)
     pair = torch.stack([1 / (255 * scale), torch.tensor(mean, dtype=torch.float64) / scale])
     return pair.float().to(device)[:, :, None, None]
@@ -72,17 +71,17 @@ def make_preprocessing(
     padding: int | None = None,
     crop_size: int | None = None,
 ) -> Preprocessing:
-    """Decide how the network sees the images, from the table's info and the images that are trained on.
+    """Choose the preprocessing from the table's info and the training images.
 
     Args:
-        table: the source; its info says what is not given here.
+        table: the source; its info has the defaults.
         images: its images.
-        train_rows: rows whose images give mean and deviation, unless the info asks for [-1, 1].
-        flip: mirror every second training image; None: as the info says, with a warning on the logger `evenhand` if the
-            names of classes look like mirror twins or numbers.
+        train_rows: rows whose images give mean and standard deviation, unless the info sets [-1, 1].
+        flip: flip half of the training images; None: as in the info, with a warning on the logger `evenhand` if class
+            names suggest that a flip changes the class (left and right, numbers).
         padding: width of the black border around training images; None: 4 as in the paper, but at most an eighth of
             the crop, rounded up.
-        crop_size: height and width that the network sees; None: as the info says, else the image size.
+        crop_size: height and width of the network's input; None: as in the info, else the image size.
 
     Example:
         >>> import numpy as np
@@ -111,7 +110,7 @@ def make_preprocessing(
     else:
         mean, std = images.statistics(train_rows)
         std = tuple(value if value > 0 else 1.0 for value in std)  # a constant channel has nothing to scale
-    warning = what_mirrors_do(table, flip)
+    warning = flip_warning(table, flip)
     if warning:
         _logger.warning(warning)
     return Preprocessing(
@@ -125,15 +124,15 @@ class Batches:
     Args:
         images: the images of a table.
         labels: (N,): the label of every row of the table.
-        rows: the rows to serve; `images.bad` must not be among them.
-        preprocessing: how the network sees an image.
-        batch_size: images in a batch; the last of an epoch may be smaller. In training a last batch of a single image
-            is joined to the one before it, because batch normalisation cannot learn from one image.
-        device: where the batches are wanted. Images in memory are cut there.
+        rows: the rows to iterate over, without those in `images.bad`.
+        preprocessing: crop, normalisation and augmentation.
+        batch_size: images per batch; the last of an epoch may be smaller. In training a last batch of a single image is
+            joined to the one before it, because batch normalisation cannot train on one image.
+        device: device of the batches. Images in memory are cropped there.
         workers: processes that decode streamed images.
-        rank: of the processes that share the work, which one this is. It gets every `world`-th image of every training
-            batch, and every `world`-th test row, from its rank on.
-        world: how many processes there are; a last training batch that leaves one of them fewer than two images is
+        rank: index of this process. It gets every `world`-th image of every training batch, and every `world`-th test
+            row, starting from its rank.
+        world: number of processes; a last training batch that leaves one of them fewer than two images is
             joined to the one before it.
 
     Example:
@@ -187,13 +186,13 @@ class Batches:
     def train(self, seed: int, epoch: int, order: NDArray[np.int64] | None = None) -> Iterator[Batch]:
         """Yield every row once, in an order and with crops and flips that only depend on seed and epoch.
 
-        Each image gets a border of black pixels, is cut at a place of its own, and is mirrored or not.
+        Each image gets a black border, is cropped at random, and is flipped or not.
 
         Args:
             seed: of the run.
             epoch: of the run.
-            order: which rows to show instead, as many as there are: positions in `rows`, the same in every process.
-                A row that comes again is cut and mirrored anew.
+            order: positions in `rows` to use instead, as many as there are rows, the same in every process. A repeated
+                row gets another crop and flip.
         """
         draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))
         if order is None:
@@ -206,15 +205,15 @@ class Batches:
         corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.preprocessing.padding
         flips = (draws[:, 2] < 0.5) & self.preprocessing.flip
         parts = [slice(part.start + self.rank, part.stop, self.world) for part in self._training_parts()]
-        return self._serve(rows, corners, flips, parts)
+        return self._iterate(rows, corners, flips, parts)
 
     def test(self) -> Iterator[Batch]:
-        """Yield every row once, in the given order, cut from the centre; of several processes, each row in one."""
+        """Yield every row once, in the given order, centre-cropped; with several processes, each row in one of them."""
         corners = (self.images.sizes[self.rows] - self.preprocessing.crop_size) // 2
         flips = np.zeros(len(self.rows), np.bool_)
         step, end = self.batch_size * self.world, len(self.rows)
         parts = [slice(start, min(start + step, end), self.world) for start in range(self.rank, end, step)]
-        return self._serve(self.rows, corners, flips, parts)
+        return self._iterate(self.rows, corners, flips, parts)
 
     def batch_sizes(self) -> list[int]:
         """Return the images in each training batch, over all processes."""
@@ -227,11 +226,11 @@ class Batches:
             starts.pop()
         return [slice(start, stop) for start, stop in pairwise([*starts, len(self.rows)])]
 
-    def _serve(
+    def _iterate(
         self, rows: NDArray[np.int64], corners: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
     ) -> Iterator[Batch]:
         if isinstance(self.images, FeatureImages):
-            yield from self._serve_features(self.images, rows, flips, parts)
+            yield from self._iterate_features(self.images, rows, flips, parts)
             return
         crops = Crops(rows, corners[:, 0], corners[:, 1], flips, self.preprocessing.crop_size)
         if isinstance(self.images, MemoryImages):
@@ -242,14 +241,14 @@ class Batches:
             raise TypeError(f"expected MemoryImages or StreamedImages, got {type(self.images).__name__}")
         numbers = torch.from_numpy(rows)
         labels, numbers = self.labels[numbers].to(self.device), numbers.to(self.device)
-        for part in parts:  # no name is given to the pixels, so that they are gone once they are normalised
+        for part in parts:  # the pixels are not bound to a name, so that their memory is freed once they are normalised
             yield (
                 self.preprocessing.normalise(next(pixels).to(self.device, non_blocking=True)),
                 labels[part],
                 numbers[part],
             )
 
-    def _serve_features(
+    def _iterate_features(
         self, images: FeatureImages, rows: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
     ) -> Iterator[Batch]:
         numbers, mirrored = torch.from_numpy(rows), torch.from_numpy(flips)
@@ -276,35 +275,37 @@ _NUMBER = re.compile(
 )
 
 
-def what_mirrors_do(table: SampleTable, flip: bool | None) -> str:
-    """Say what mirroring the training images does where that may be wrong; empty where it is not.
+def flip_warning(table: SampleTable, flip: bool | None) -> str:
+    """Return a warning if flipping the training images may change their class; empty otherwise.
 
     Args:
-        table: whose info and class names tell.
-        flip: as in :func:`make_preprocessing`: True is asked for, None is left to the info.
+        table: the source, with its info and class names.
+        flip: as in :func:`make_preprocessing`.
 
     Example:
-        >>> from evenhand.data.batches import what_mirrors_do
+        >>> from evenhand.data.batches import flip_warning
         >>> from evenhand.data.sources import load_source
-        >>> what_mirrors_do(load_source("digits"), None)
+        >>> flip_warning(load_source("digits"), None)
         ''
-        >>> what_mirrors_do(load_source("digits"), True)[:75]
-        'Training images are mirrored as asked, but a mirror image of digits may sho'
+        >>> flip_warning(load_source("digits"), True)[:75]
+        'Training images are flipped as requested, but a flipped image of digits may'
     """
     twins = mirror_twins(table.class_names)
     named = f" ({', '.join(twins[:6])}{', ...' * (len(twins) > 6)})" if twins else ""
     if flip and not table.info.flip:
         return (
-            f"Training images are mirrored as asked, but a mirror image of {table.name} may show another class or none"
-            f"{named}; --no-flip keeps them as they are."
+            f"Training images are flipped as requested, but a flipped image of {table.name} may show another class or "
+            f"none{named}; --no-flip turns this off."
         )
     if flip is None and table.info.flip and twins:
-        return f"Training images are mirrored, which may turn one class into another here{named}; --no-flip keeps them."
+        return (
+            f"Training images are flipped, which may turn one class into another here{named}; --no-flip turns this off."
+        )
     return ""
 
 
 def mirror_twins(class_names: Sequence[str]) -> list[str]:
-    """Return the names of classes that a mirror may turn into others or into nonsense: left and right, b and d, 35.
+    """Return the classes that a horizontal flip may turn into others or into nonsense: left and right, b and d, 35.
 
     Example:
         >>> from evenhand.data.batches import mirror_twins

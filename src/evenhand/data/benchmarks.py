@@ -1,7 +1,7 @@
-"""The data sets that are known by name, and where their files are looked for.
+"""Data sets that are loaded by name, and where their files are searched for.
 
-Each loader takes the data root and looks, in this order, for the files as their makers lay them out, for `NAME.npz`,
-and for an archive or a system package; then it downloads. It writes into the root only to download or unpack.
+Each loader searches the data root, in this order, for the files in their official layout, for `NAME.npz`, and for an
+archive or a system package; then it downloads. It writes into the root only to download or unpack.
 """
 
 import gzip
@@ -28,12 +28,12 @@ from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, Stand
 from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-_LARGEST_PICKLE = 1 << 28  # CIFAR-100's training images are 155 MB; what claims more is a bomb
+_LARGEST_PICKLE = 1 << 28  # CIFAR-100's training images are 155 MB; a larger file is not one of CIFAR's
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A data set known by name."""
+    """A data set that is loaded by name."""
 
     load: Callable[..., SampleTable]
     """Takes the data root, `download` and the options, which are text."""
@@ -66,7 +66,7 @@ def load_digits(root: Path, *, download: bool = True) -> SampleTable:
 def load_fashion_mnist(root: Path, *, download: bool = True) -> SampleTable:
     """Read Fashion-MNIST from `<root>/FashionMNIST/raw`, `<root>/fashion-mnist.npz` or Debian's package.
 
-    The files may be packed or not. What they hold is checked, not the .gz around it, as Debian packs them anew.
+    The files may be compressed or not. Their content is checked, not the .gz file: Debian compresses them again.
     """
     raw = root / "FashionMNIST" / "raw"
     if table := _fashion_mnist_in(raw) or from_npz(FASHION_MNIST, root) or _fashion_mnist_in(DEBIAN_FASHION_MNIST):
@@ -93,7 +93,7 @@ def load_cifar100(root: Path, *, download: bool = True) -> SampleTable:
 def load_svhn(root: Path, *, download: bool = True) -> SampleTable:
     """Read SVHN's cropped digits from `train_32x32.mat` and `test_32x32.mat` in `<root>/svhn` or the root.
 
-    A part of the set is read too; a note says so.
+    A subset of it is accepted, with a note.
     """
     for folder in (root / "svhn", root):
         files = [folder / f"{split}_32x32.mat" for split in ("train", "test")]
@@ -135,7 +135,7 @@ def _fashion_mnist_in(folder: Path) -> SampleTable | None:
     classes = _read_idx([path for path in labels if path], (), most)
     sizes: dict[Split, int] = {"train": len(classes[0]), "test": len(classes[1])}
     if [len(part) for part in pixels] != list(sizes.values()):
-        raise EvenhandError(f"{folder} has not as many labels as images; get Fashion-MNIST again.")
+        raise EvenhandError(f"{folder} has different numbers of labels and images; download Fashion-MNIST again.")
     arrays = Arrays(np.concatenate(pixels)[..., None], np.concatenate(classes).astype(np.int64), sizes)
     return standard_table(FASHION_MNIST, arrays, folder, whole=False)
 
@@ -166,11 +166,9 @@ def _read_mat(paths: Sequence[Path]) -> Arrays:
     images, labels = [], []
     for path in paths:
         with reading(path):
-            for name, shape, _ in whosmat(path):  # before it is unpacked
+            for name, shape, _ in whosmat(path):  # before it is decompressed
                 if math.prod(shape) > _MOST_SVHN + path.stat().st_size:
-                    raise EvenhandError(
-                        f"{path} is not of SVHN: it says that {name} holds {math.prod(shape):,} values."
-                    )
+                    raise EvenhandError(f"{path} is not of SVHN: its {name} has {math.prod(shape):,} values.")
             content = loadmat(path, variable_names=["X", "y"])
             pixels, digits = content["X"], content["y"].reshape(-1)
             if pixels.dtype != np.uint8 or pixels.shape != (*SVHN.shape, len(digits)):
@@ -183,7 +181,7 @@ def _read_mat(paths: Sequence[Path]) -> Arrays:
 
 
 def _load_cifar(standard: Standard, folder: Path, download: bool) -> SampleTable:
-    """Read one of the CIFAR sets, whose file names and checksums torchvision knows."""
+    """Read one of the CIFAR sets; file names and checksums are those of torchvision."""
     place = folder
     if not folder.is_dir() and (table := from_npz(standard, folder.parent)):
         return table
@@ -207,7 +205,7 @@ def _load_cifar(standard: Standard, folder: Path, download: bool) -> SampleTable
 
 
 def _contents(place: Path, base_folder: str, names: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Give the wanted files of a folder, or of an archive in the order they stand there."""
+    """Yield the named files of a folder, or of an archive in its order."""
     with reading(place):
         if place.is_dir():
             for name in sorted(names):
@@ -222,11 +220,11 @@ def _contents(place: Path, base_folder: str, names: set[str]) -> Iterator[tuple[
 
 
 def _unpickled(standard: Standard, place: Path, name: str, content: bytes, md5: str) -> dict[str, Any]:
-    """Unpickle what the makers of the set pickled, and nothing else: the checksum comes first."""
+    """Unpickle an official file, and no other: the checksum is checked first."""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         state = "damaged or not the known file" if content else "missing"
         raise EvenhandError(f"{name} of {standard.name} in {place} is {state}; remove {place} to download it again.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy 2.4 dislikes how these were written in 2009
+        warnings.simplefilter("ignore")  # numpy 2.4 warns about how these were written in 2009
         batch: dict[str, Any] = pickle.loads(content, encoding="latin1")
     return batch

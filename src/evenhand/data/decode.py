@@ -1,4 +1,4 @@
-"""Image files to uint8 arrays, whatever is in the files: only `BadImage` comes out of a bad one."""
+"""Decode image files to uint8 arrays; any invalid file raises `BadImage`."""
 
 import io
 import logging
@@ -21,10 +21,10 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from evenhand.core.errors import EvenhandError, reason
 
 MAX_PIXELS = 2 * 89_478_485
-"""Images with more pixels by their header are refused undecoded: Pillow's own limit, kept if a program lifts that."""
+"""Images that declare more pixels are refused before decoding: Pillow's limit, also where a program lifts that."""
 
 MAX_ASPECT = 16
-"""An image longer than this many times its shorter side is cut to its middle before resizing, so none fills memory."""
+"""Images longer than this many times their shorter side are centre-cropped before resizing, to limit memory."""
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
 """The filter with which an image is resized; all but `nearest` are antialiased."""
@@ -36,7 +36,7 @@ _FILTERS: dict[str, Image.Resampling] = {
     "nearest": Image.Resampling.NEAREST,
 }
 
-# Left out are formats that start other programs (EPS), and those without a signature (TGA), which match any text.
+# Without formats that start other programs (EPS) and those without a signature (TGA), which match any text.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "MPO")
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 _TRANSPOSE = {
@@ -54,7 +54,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 class BadImage(EvenhandError):  # noqa: N818 - the image is bad, not the program
-    """An image file that cannot be used; `reason` says why without naming the file."""
+    """An image file that cannot be used; `reason` is the cause without the file name."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -63,16 +63,16 @@ class BadImage(EvenhandError):  # noqa: N818 - the image is bad, not the program
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """What an image file's header says, with the width and height it has once its EXIF rotation is applied."""
+    """The header of an image file, with width and height after its EXIF rotation."""
 
     width: int
     height: int
     mode: str
-    """Pillow's name for the kind of pixels, such as `L`, `RGB`, `P` or `CMYK`."""
+    """Pillow's image mode, such as `L`, `RGB`, `P` or `CMYK`."""
 
     @property
     def grey(self) -> bool:
-        """The file holds brightness only."""
+        """Whether the file is greyscale."""
         return _is_grey(self.mode)
 
 
@@ -93,7 +93,7 @@ def probe_image(path: Path | str) -> ImageInfo:
         ImageInfo(width=20, height=10, mode='L')
     """
     with _opened(path) as image:
-        # Pillow would decode a PNG to look for EXIF data behind its pixels, and turns TIFF by itself.
+        # Pillow would decode a PNG to search for EXIF data after its pixels, and rotates TIFF by itself.
         in_header = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)
         width, height = _upright_size(image) if in_header else image.size
         return ImageInfo(width, height, image.mode)
@@ -109,19 +109,19 @@ def read_image(
     interpolation: Interpolation = "bilinear",
     content: bytes | None = None,
 ) -> NDArray[np.uint8]:
-    """Decode an image file to 8 bits a channel, the right way up.
+    """Decode an image file to 8 bits per channel, with its EXIF rotation applied.
 
-    EXIF rotation is applied before the box is cut. Transparent parts are laid on white, 16 bits are scaled to 8, and
-    of an animation the first frame is taken.
+    The rotation is applied before the box is cropped. Transparent pixels are composited on white, 16 bits are scaled to
+    8, and of an animation the first frame is used.
 
     Args:
         path: a JPEG, PNG, GIF, BMP, WebP, TIFF, PPM, JPEG 2000 or AVIF file, whatever its name ends in.
-        box: left, top, right, bottom of the part to cut out, in pixels; what lies outside the image is left off.
+        box: left, top, right, bottom of the crop, in pixels; clipped to the image.
         channels: 1 or 3; None: 1 for a grey file and 3 for one in colour.
-        image_size: length to bring the shorter side to, antialiased; None: no resizing.
-        stretch: bring both sides to that length, whatever the shape.
+        image_size: length of the shorter side after resizing, antialiased; None: no resizing.
+        stretch: resize both sides to that length.
         interpolation: the filter of the resize.
-        content: what is in the file, where that has been read before.
+        content: the bytes of the file, if they were read before.
 
     Returns:
         uint8, (H, W, C).
@@ -143,7 +143,7 @@ def read_image(
         raise ValueError(f"channels must be 1, 3 or None, got {channels}")
     with _opened(path, content) as image:
         part, (height, width) = _cut(image, box, image_size, stretch)
-        plain = plain_picture(part)
+        plain = to_grey_or_rgb(part)
         if plain.size != (width, height):
             plain = plain.resize((width, height), _FILTERS[interpolation])
         if channels is not None:
@@ -155,7 +155,7 @@ def read_image(
 def resize_array(
     image: NDArray[np.uint8], image_size: int, *, stretch: bool = False, interpolation: Interpolation = "bilinear"
 ) -> NDArray[np.uint8]:
-    """Bring the shorter side of an image in memory, (H, W, C), to a length, just as `read_image` does with a file.
+    """Resize the shorter side of an image in memory, (H, W, C), as `read_image` does with a file.
 
     Example:
         >>> import numpy as np
@@ -174,7 +174,7 @@ def resize_array(
 
 
 def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
-    """Turn a grey image (H, W, 1) into colour (H, W, 3) or the other way, as `read_image` does with files.
+    """Convert a grey image (H, W, 1) to colour (H, W, 3) or back, as `read_image` does with files.
 
     Example:
         >>> import numpy as np
@@ -192,10 +192,10 @@ def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
 def stored_size(
     width: int, height: int, box: Sequence[int] | None, image_size: int | None, *, stretch: bool = False
 ) -> tuple[int, int]:
-    """Return the height and width that `read_image` gives for an image of this size.
+    """Return the height and width after `read_image`, for an image of this size.
 
     Raises:
-        ValueError: the box lies outside the image.
+        ValueError: the box is outside the image.
 
     Example:
         >>> from evenhand.data.decode import stored_size
@@ -213,7 +213,7 @@ def stored_size(
 
 
 class _Quiet:
-    """Ignore warnings while any thread is inside; `warnings.catch_warnings` alone would not survive two threads."""
+    """Ignore warnings while any thread is inside; `warnings.catch_warnings` alone is not thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -239,7 +239,7 @@ quiet = _Quiet()
 
 @contextmanager
 def _opened(path: Path | str, content: bytes | None = None) -> Iterator[Image.Image]:
-    """Open an image file; whatever goes wrong with it until the end of the `with` block becomes a `BadImage`."""
+    """Open an image file; any error inside the `with` block is re-raised as a `BadImage`."""
     try:
         if content is None:
             require_file(path)
@@ -256,10 +256,10 @@ def _opened(path: Path | str, content: bytes | None = None) -> Iterator[Image.Im
 
 
 def require_file(path: Path | str) -> None:
-    """Raise an `OSError` or a `ValueError` where a path is not an ordinary file with something in it."""
+    """Raise an `OSError` or a `ValueError` unless a path is a regular file that is not empty."""
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise ValueError("it is not a file")  # a pipe would block for ever
+        raise ValueError("it is not a file")  # a pipe would block forever
     if found.st_size == 0:
         raise ValueError("the file is empty")
 
@@ -272,7 +272,7 @@ def _formats() -> tuple[str, ...]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "it is no image, or its start is damaged"
+        return "it is not an image, or its header is damaged"
     if isinstance(error, Image.DecompressionBombError):
         return f"its header declares more than {MAX_PIXELS // 10**6} million pixels"
     if isinstance(error, MemoryError):
@@ -283,7 +283,7 @@ def _reason(error: Exception) -> str:
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data is no reason to refuse the pixels
+    except Exception:  # pixels are used even if the EXIF data are damaged
         return 1
 
 
@@ -293,13 +293,13 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def _region(size: tuple[int, int], box: Sequence[int] | None, image_size: int | None) -> tuple[int, int, int, int]:
-    """Return left, top, right, bottom of the part of an image (width, height) that is used."""
+    """Return left, top, right, bottom of the used part of an image (width, height)."""
     left, top, right, bottom = 0, 0, *size
     if box is not None:
         left, top, right, bottom = (int(edge) for edge in box)
         left, top, right, bottom = max(left, 0), max(top, 0), min(right, size[0]), min(bottom, size[1])
         if left >= right or top >= bottom:
-            raise ValueError(f"the box {tuple(map(int, box))} holds nothing of its {size[0]} x {size[1]} pixels")
+            raise ValueError(f"the box {tuple(map(int, box))} is outside its {size[0]} x {size[1]} pixels")
     if image_size is not None:
         longest = MAX_ASPECT * min(right - left, bottom - top)
         too_wide, too_high = max(0, right - left - longest), max(0, bottom - top - longest)
@@ -311,13 +311,13 @@ def _region(size: tuple[int, int], box: Sequence[int] | None, image_size: int | 
 def _cut(
     image: Image.Image, box: Sequence[int] | None, image_size: int | None, stretch: bool
 ) -> tuple[Image.Image, tuple[int, int]]:
-    """Decode the part that is used, the right way up; return it with the height and width it is to be brought to."""
+    """Decode the used part, rotated by its EXIF data; return it with its height and width after resizing."""
     limit = None if stretch else image_size
     full = None
     if image.format in ("JPEG", "MPO") and image_size is not None:
         full = _upright_size(image)
         left, top, right, bottom = _region(full, box, limit)
-        # JPEG decodes to 1/2, 1/4 or 1/8 at a fraction of the cost; twice the size is left for a clean resize.
+        # JPEG decodes to 1/2, 1/4 or 1/8 at a fraction of the time; at least twice the size is kept for the resize.
         shrink = max(1, min(right - left, bottom - top) // (2 * image_size))
         image.draft(None, (image.width // shrink, image.height // shrink))
     image.load()
@@ -336,8 +336,8 @@ def _is_grey(mode: str) -> bool:
     return mode in _GREY_MODES or mode.startswith("I;16")
 
 
-def plain_picture(image: Image.Image) -> Image.Image:
-    """Bring any kind of pixels to `L` or `RGB`."""
+def to_grey_or_rgb(image: Image.Image) -> Image.Image:
+    """Convert an image of any mode to `L` or `RGB`."""
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
     grey = _is_grey(image.mode)
@@ -354,5 +354,5 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     top = 1.0 if image.mode == "F" else 65535
     if not (values.min() >= 0 and values.max() <= top):
         low, high = values.min(), values.max()
-        raise ValueError(f"its pixels go from {low:g} to {high:g}, expected 0 to {top:g}; save it with 8 or 16 bits")
+        raise ValueError(f"its pixels range from {low:g} to {high:g}, expected 0 to {top:g}; save it with 8 or 16 bits")
     return Image.fromarray(np.rint(values * (255 / top)).astype(np.uint8))

@@ -23,18 +23,18 @@ SPLIT_NAMES: dict[str, Split] = {"train": "train", "val": "val", "valid": "val",
 def load_folder(path: Path | str, *, allow_outside: bool = False, strict: bool = True) -> SampleTable:
     """Read a folder of class folders.
 
-    The class folders stand either right in it, or in `train`, `test` and perhaps `val` (or `valid`, `validation`).
-    Files in folders below a class folder belong to that class. Hidden files and those whose ending is not an image's
-    are left out, and a note counts them; another names class folders without images. The classes are sorted by name.
+    The class folders are either directly in it, or in `train`, `test` and optionally `val` (or `valid`, `validation`).
+    Files in subfolders of a class folder belong to that class. Hidden files and files without an image suffix are
+    ignored, and a note counts them; another names class folders without images. Classes are sorted by name.
 
     Args:
         path: the folder.
         allow_outside: follow links that lead out of it.
-        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
+        strict: require two or more classes, each in both train and test if splits are given.
 
     Raises:
-        EvenhandError: if there are no images, if a link leads out of the folder, and if it is strict, where training
-            and test have different classes, or there is only one class.
+        EvenhandError: there are no images, a link leads out of the folder, or, if strict, training and test have
+            different classes or there is only one class.
 
     Example:
         >>> import tempfile
@@ -64,17 +64,17 @@ def load_folder(path: Path | str, *, allow_outside: bool = False, strict: bool =
         for place in classes:
             files += [(name, unicodedata.normalize("NFC", place.name), split) for name in scan.images(place)]
     if not files:
-        raise EvenhandError(f"{path} has class folders without images: {some(scan.empty)}; fill them.")
+        raise EvenhandError(f"{path} has no images in its class folders: {some(scan.empty)}; add images.")
     if split_folders:
         scan.ignored += [folder.name + "/" for folder in folders if folder not in split_folders.values()]
     names = [name for _, name, _ in files]
     splits = [split for _, _, split in files if split]
     class_names, labels = number_classes(str(path), names, splits or None, strict=strict)
     count = len(scan.ignored)
-    kind = "file or folder that is no image" if count == 1 else "files or folders that are no images"
+    kind = "file or folder that is not an image" if count == 1 else "files or folders that are not images"
     notes = [f"Ignored {count:,} {kind}: {some(scan.ignored, 3)}."] if count else []
     if scan.empty:
-        notes.append(f"Class folders without images, which are left out: {some(scan.empty)}.")
+        notes.append(f"Ignored class folders without images: {some(scan.empty)}.")
     nested = _nested_classes(str(path), class_names, [name for name, _, _ in files], bool(split_folders))
     notes = [nested, *notes] if nested else notes
     return SampleTable(
@@ -89,7 +89,7 @@ def load_folder(path: Path | str, *, allow_outside: bool = False, strict: bool =
 
 
 def _nested_classes(source: str, class_names: Sequence[str], files: Sequence[str], split: bool) -> str | None:
-    """Say what was taken for classes where no image lies right in them, but in several folders below."""
+    """Return a note if no class folder has images directly in it, but in several subfolders."""
     below: dict[str, set[str]] = {name: set() for name in class_names}
     for file in files:
         *folders, _ = file.split("/")[1 if split else 0 :]
@@ -99,22 +99,21 @@ def _nested_classes(source: str, class_names: Sequence[str], files: Sequence[str
     largest = max(below, key=lambda name: len(below[name]))
     inner = os.path.commonpath(below[largest])
     return (
-        f"Took {some(class_names)} for the classes, though all their images lie in folders below, such as "
-        f"{some(sorted(below[largest]), 2)}; if those are the classes, give {os.path.join(source, inner)} as the "
-        "source."
+        f"The classes are {some(class_names)}, though all their images are in subfolders, such as "
+        f"{some(sorted(below[largest]), 2)}; if those are the classes, use {os.path.join(source, inner)} as the source."
     )
 
 
 def number_classes(
     source: str, names: Sequence[str], splits: Sequence[Split] | None, *, strict: bool = True
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Number the classes in the order of their names, and refuse classes that cannot be learnt or judged.
+    """Number the classes by name, and check that they can be trained and evaluated.
 
     Args:
-        source: what the names are from, for messages.
+        source: the source, for messages.
         names: (N,), the class of each sample.
         splits: (N,), where the source fixes them.
-        strict: refuse classes that cannot be learnt and judged.
+        strict: raise an error where `class_problem` finds one.
 
     Returns:
         The class names and the labels, (N,).
@@ -135,7 +134,7 @@ def number_classes(
 def class_problem(
     source: str, class_names: Sequence[str], labels: NDArray[np.integer], splits: NDArray[np.str_] | None
 ) -> str | None:
-    """Return in one sentence why the classes of a source cannot be learnt and judged; None: they can.
+    """Return in one sentence why the classes of a source cannot be trained and evaluated; None: they can.
 
     Example:
         >>> import numpy as np
@@ -150,7 +149,7 @@ def class_problem(
     held = {split: {class_names[k] for k in np.unique(labels[splits == split])} for split in SPLITS}
     if not held["train"] or not held["test"]:
         missing = "train" if not held["train"] else "test"
-        return f"{source} fixes its splits but has no {missing} images; add some, or fix none."
+        return f"{source} has splits but no {missing} images; add some, or give no splits."
     unequal = sorted(held["train"] ^ held["test"])
     if unequal:
         return f"{source} has classes in only one of train and test: {some(unequal)}; add images, or remove them."
@@ -159,13 +158,13 @@ def class_problem(
 
 
 def leaves(root: Path, path: str) -> bool:
-    """Tell whether a path, with all links followed, lies outside the root (which has its links followed already)."""
+    """Return whether a path, with all links resolved, is outside the root, which is already resolved."""
     return not Path(os.path.realpath(path)).is_relative_to(root)
 
 
 @dataclass
 class _Scan:
-    """A walk below a root that never leaves it, and remembers what it passed over."""
+    """A walk below a root that does not leave it, and records what it ignored."""
 
     root: Path
     allow_outside: bool = False
@@ -173,7 +172,7 @@ class _Scan:
     empty: list[str] = field(default_factory=list)
 
     def folders(self, folder: Path) -> list[Path]:
-        """Return the folders in a folder, sorted by name; files beside them are passed over."""
+        """Return the folders in a folder, sorted by name; files are ignored."""
         found = []
         for entry in self._entries(folder):
             if entry.is_dir():
@@ -193,7 +192,7 @@ class _Scan:
         for entry in self._entries(folder):
             if entry.is_dir():
                 real = os.path.realpath(entry.path)
-                if real not in above:  # a link to a folder above would go round for ever
+                if real not in above:  # a link to a parent folder would never end
                     yield from self._walk(Path(entry.path), (*above, real))
             elif entry.is_file() and os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
                 yield self._name(entry.path)
@@ -201,7 +200,7 @@ class _Scan:
                 self.ignored.append(self._name(entry.path))
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
-        """Return what is visible in a folder, sorted by name."""
+        """Return the visible entries of a folder, sorted by name."""
         try:
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
@@ -229,7 +228,7 @@ class _Scan:
             name.encode()
         except UnicodeEncodeError as error:
             raise EvenhandError(
-                f"{self.root} holds {os.fsencode(name)!r}, a name that is not UTF-8; rename it."
+                f"{self.root} contains {os.fsencode(name)!r}, a name that is not UTF-8; rename it."
             ) from error
         return name
 
@@ -237,8 +236,8 @@ class _Scan:
 def _split_folders(source: str, folders: Sequence[Path]) -> dict[Split, Path] | None:
     """Return the folder of each split, or None where the folders are classes.
 
-    A set of vehicles may well have a class `train`: the name alone means a split only beside `val` or `test`, or where
-    there is nothing else.
+    A data set of vehicles may have a class `train`: the name means a split only next to `val` or `test`, or if there is
+    no other folder.
     """
     found: dict[Split, Path] = {}
     for folder in folders:
@@ -253,7 +252,7 @@ def _split_folders(source: str, folders: Sequence[Path]) -> dict[Split, Path] | 
         advice = (
             f"rename {found['val'].name} to test (validation is then cut from training)"
             if "val" in found
-            else f"give {found['train']} as the source to have it split"
+            else f"use {found['train']} as the source to have it split"
         )
         raise EvenhandError(
             f"{source} has {' and '.join(f.name for f in found.values())} but no test folder; {advice}."

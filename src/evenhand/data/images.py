@@ -1,4 +1,4 @@
-"""The images of a table as uint8 pixels: decoded once and kept in memory and on disk, or streamed if they don't fit."""
+"""The images of a table as uint8 pixels: decoded once and cached in memory and on disk, or streamed."""
 
 import os
 import warnings
@@ -21,12 +21,12 @@ from evenhand.data.reading import RowReader, Threads, default_size, processors, 
 from evenhand.data.table import ArrayPixels, FilePixels, SampleTable
 
 STATISTICS_SAMPLE = 10_000
-"""How many streamed images are decoded at most for the mean and deviation."""
+"""Maximum number of streamed images that are decoded for mean and standard deviation."""
 
 
 @dataclass(eq=False)
 class Images(ABC):
-    """The images of a table, row by row, with their shorter side brought to one length."""
+    """The images of a table by row, with their shorter side resized to one length."""
 
     image_size: int
     """Length of the shorter side of every image."""
@@ -35,7 +35,7 @@ class Images(ABC):
     sizes: NDArray[np.int64]
     """(N, 2): height and width of each image."""
     bad: dict[int, str]
-    """Rows whose images cannot be read, and why; no pixels are served for them."""
+    """Rows whose images cannot be read, with the reason."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -52,7 +52,7 @@ class Images(ABC):
     def require_readable(self, rows: NDArray[np.int64]) -> None:
         """Raise a `ValueError` if a row does not exist or its image cannot be read."""
         if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
-            raise ValueError(f"rows go from {rows.min()} to {rows.max()}, the table from 0 to {len(self) - 1}")
+            raise ValueError(f"rows range from {rows.min()} to {rows.max()}, the table from 0 to {len(self) - 1}")
         refused = [row for row in rows.tolist() if row in self.bad] if self.bad else []
         if refused:
             raise ValueError(f"{len(refused)} rows have no readable image, such as row {refused[0]}: leave them out")
@@ -60,8 +60,8 @@ class Images(ABC):
     def statistics(self, rows: NDArray[np.int64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return mean and standard deviation of each channel over all pixels of these rows' images.
 
-        In units where 255 is 1, exact (from counts of the 256 values). Of streamed images, `STATISTICS_SAMPLE` are
-        taken at most, by a fixed seed.
+        In units where 255 is 1, exact (from counts of the 256 values). Of streamed images, at most `STATISTICS_SAMPLE`
+        are used, with a fixed seed.
         """
         self.require_readable(rows)
         counts = [[int(n) for n in channel] for channel in self._histogram(rows)]
@@ -91,7 +91,7 @@ class Images(ABC):
 
 @dataclass(eq=False)
 class MemoryImages(Images):
-    """Images that are decoded and in memory, one behind the other."""
+    """Images that are decoded in memory, concatenated."""
 
     pixels: Tensor
     """uint8, (bytes,): each image as height x width x channels."""
@@ -102,7 +102,7 @@ class MemoryImages(Images):
         """(N,): where each image starts."""
 
     def on(self, device: torch.device) -> Tensor:
-        """Return the pixels on a CUDA device, copied there once; here, if that has no room or is no CUDA device."""
+        """Return the pixels on a CUDA device, copied there once; on the CPU, if it has no room or is no CUDA device."""
         if device.type != "cuda":
             return self.pixels
         if device not in self._copies and self.pixels.numel() < torch.cuda.mem_get_info(device)[0] // 2:
@@ -122,7 +122,7 @@ class StreamedImages(Images):
 
     reader: RowReader
     threads: Threads
-    """Decode images for the statistics."""
+    """For decoding images for the statistics."""
 
     def _read(self, row: int) -> NDArray[np.uint8]:
         return self.reader(row)
@@ -138,18 +138,18 @@ class StreamedImages(Images):
 
 @dataclass(eq=False)
 class FeatureImages(Images):
-    """Images that a frozen network has seen: batches hold its features instead of pixels."""
+    """Features of images by a frozen network: batches have features instead of pixels."""
 
     features: Tensor
-    """float16, (N, V, F): of each image as it is and, with V = 2, mirrored."""
+    """float16, (N, V, F): of each image and, with V = 2, of the flipped image."""
     reader: RowReader
-    """Decodes the few images that someone wants to look at, which may be smaller."""
+    """Decodes the few images that are shown, which may be smaller."""
 
     def _read(self, row: int) -> NDArray[np.uint8]:
         return self.reader(row)
 
     def take(self, rows: Tensor, flips: Tensor) -> Tensor:
-        """Return the features of rows, float32 (B, F), of the mirrored view where there is one and it is asked for."""
+        """Return the features of rows, float32 (B, F), of the flipped image where requested and stored."""
         views = self.features.shape[1]
         places = rows * views + flips if views > 1 else rows
         return self.features.view(-1, self.features.shape[2]).index_select(0, places).float()
@@ -166,21 +166,21 @@ def open_images(
     workers: int | None = None,
     progress: bool = True,
 ) -> Images:
-    """Decode the images of a table once, in parallel, and keep them; stream them if they do not fit the budget.
+    """Decode the images of a table once, in parallel, and cache them; stream them if they exceed the budget.
 
-    The shorter side of every image is resized to the image size, antialiased, with the aspect kept; crops are taken
-    later, batch by batch. There is one channel if every image is grey, else three. Images that are arrays already are
-    used as they are, without a copy unless they have to be resized.
+    The shorter side of every image is resized to the image size, antialiased, with the aspect ratio kept; batches are
+    cropped later. There is one channel if every image is grey, else three. Arrays are used as they are, without a copy
+    unless they have to be resized.
 
     Args:
         table: the source.
-        image_size: length of the shorter side; None: what the table's info says, else the native size if all images
-            share one square size of at most 96, else 64.
+        image_size: length of the shorter side; None: that of the table's info, else the native size if all images have
+            one square size of at most 96, else 64.
         interpolation: the filter of the resize.
-        budget: bytes of memory that pixels may take; None: a quarter of the machine's.
-        cache: folder for decoded pixels, so that the next run starts at once; None: in the user's cache folder.
-        skip_bad: leave unreadable images out and list them in `bad` instead of refusing.
-        workers: threads that decode; None: one for each processor.
+        budget: maximum bytes of memory for pixels; None: a quarter of the machine's.
+        cache: folder for decoded pixels; None: in the user's cache folder.
+        skip_bad: list unreadable images in `bad` instead of raising an error.
+        workers: number of decoding threads; None: one per processor.
         progress: show a progress bar, if stderr is a terminal.
 
     Raises:
@@ -200,7 +200,7 @@ def open_images(
     if wanted is not None and wanted < 1:
         raise EvenhandError(f"The image size must be at least 1 pixel, got {wanted}.")
     if len(table) == 0:
-        raise EvenhandError(f"{table.name} holds no images.")
+        raise EvenhandError(f"{table.name} has no images.")
     budget = _memory() // 4 if budget is None else budget
     threads = Threads(workers or processors(), progress)
     if isinstance(table.pixels, ArrayPixels):
@@ -235,7 +235,7 @@ def _load_or_read(
     folder: Path,
     threads: Threads,
 ) -> tuple[Entry, NDArray[np.uint8] | None]:
-    """Return what is known of the files, and their pixels if those fit the budget; read only what is not cached."""
+    """Return the entry of the files, and their pixels if they fit the budget; read only what is not cached."""
     key = cache_files.fingerprint(source, wanted, interpolation)
     entry = cache_files.load_entry(folder, key, len(source))
     if entry is not None:
@@ -246,7 +246,7 @@ def _load_or_read(
             return entry, pixels
     entry = read_headers(source, wanted, threads)
     reader = RowReader(source, entry.image_size, entry.channels, interpolation)
-    # Where pixels do not fit, they are decoded all the same: that is how unreadable files come to light in time.
+    # Pixels that do not fit are decoded all the same, to find unreadable files before training.
     pixels = read_pixels(entry, reader, threads, keep=entry.nbytes <= budget)
     cache_files.save(folder, key, entry, pixels)
     return entry, pixels
@@ -262,7 +262,7 @@ def _images(entry: Entry, reader: RowReader, pixels: NDArray[np.uint8] | None, t
 
 
 def refuse_bad(bad: dict[int, str], source: FilePixels, *, skip_bad: bool) -> None:
-    """Name the first unreadable images in an `EvenhandError`, unless they may be left out and others remain."""
+    """Raise an `EvenhandError` that names the first unreadable images, unless they may be skipped and others remain."""
     if not bad:
         return
     named = ", ".join(f"{source.paths[row]} ({bad[row]})" for row in sorted(bad)[:3])
@@ -278,7 +278,7 @@ def refuse_bad(bad: dict[int, str], source: FilePixels, *, skip_bad: bool) -> No
 def _memory() -> int:
     """Return the bytes of memory of this machine, or of the container that limits it."""
     if not hasattr(os, "sysconf"):
-        return 4 * 2**30  # Windows does not say without further libraries: a modest machine is assumed
+        return 4 * 2**30  # Windows needs a further library for this: assume a small machine
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))

@@ -1,4 +1,4 @@
-"""Making a training set imbalanced in the two ways of the paper, and describing how imbalanced one is.
+"""Imbalance profiles of a training set, as in the paper, and measures of imbalance.
 
 The profiles are those of Cao et al., *Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss* (2019).
 """
@@ -73,16 +73,16 @@ class Imbalance:
         return np.array([most] * kept + [int(most / self.ratio)] * (num_classes - kept))
 
     def counts(self, available: Counts, order: Counts, class_names: Sequence[str], *, fraction: float = 1.0) -> Counts:
-        """Return how many images each class keeps, (K,), of those available.
+        """Return how many of the available images each class keeps, (K,).
 
-        The largest class keeps as many as leave every other class enough for the profile. A profile that would leave
-        a class empty is refused.
+        The largest class keeps as many as the profile allows given the images of every other class. A profile that
+        would leave a class empty is an error.
 
         Args:
             available: training images of each class, (K,).
-            order: the classes from the largest to be to the smallest, (K,).
+            order: the classes from the largest to the smallest of the profile, (K,).
             class_names: to name the class that would be left empty.
-            fraction: of what the largest class could keep; the ratio stays. With `none`: of every class.
+            fraction: of what the largest class could keep; the ratio is unchanged. With `none`: of every class.
 
         Example:
             >>> import numpy as np
@@ -110,7 +110,7 @@ class Imbalance:
 
 
 def class_order(order: str, class_names: Sequence[str], seed: int) -> Counts:
-    """Return the classes from the one that keeps most images to the one that keeps fewest, (K,).
+    """Return the classes from most to fewest images kept, (K,).
 
     Args:
         order: `"identity"` (as the source lists them), `"shuffle"` (by the seed), or all class names joined by `,`.
@@ -124,7 +124,7 @@ def class_order(order: str, class_names: Sequence[str], seed: int) -> Counts:
     wanted = [name.strip() for name in order.split(",")]
     unknown = [name for name in wanted if name not in class_names]
     if unknown or len(wanted) != len(class_names) or len(set(wanted)) != len(wanted):
-        problem = f"{some(unknown)} is no class of it" if unknown else f"it names {len(set(wanted))}"
+        problem = f"{some(unknown)} is not one of them" if unknown else f"it names {len(set(wanted))}"
         raise EvenhandError(
             f"The class order must be 'identity', 'shuffle' or all {len(class_names)} class names once: {problem}."
         )
@@ -132,9 +132,9 @@ def class_order(order: str, class_names: Sequence[str], seed: int) -> Counts:
 
 
 def subset(labels: NDArray[np.int64], rows: NDArray[np.int64], keep: Counts, seed: int) -> NDArray[np.int64]:
-    """Remove training rows at random until each class has as many as it keeps.
+    """Select training rows at random, as many of each class as it keeps.
 
-    Under one seed a smaller subset is part of a larger one, so two ratios differ by what is removed and nothing else.
+    With one seed a smaller subset is contained in a larger one, so two ratios differ only by the removed rows.
 
     Args:
         labels: of all samples, (N,).
@@ -143,7 +143,7 @@ def subset(labels: NDArray[np.int64], rows: NDArray[np.int64], keep: Counts, see
         seed: of the stream `subset`.
 
     Returns:
-        The rows that stay, in order.
+        The selected rows, in order.
     """
     kept = []
     for k, count in enumerate(keep):
@@ -153,7 +153,7 @@ def subset(labels: NDArray[np.int64], rows: NDArray[np.int64], keep: Counts, see
 
 
 def imbalance_ratio(counts: Counts) -> float:
-    """Return the largest count over the smallest, of the classes that have images.
+    """Return the largest count divided by the smallest, over classes with images.
 
     Example:
         >>> import numpy as np
@@ -168,8 +168,8 @@ def imbalance_ratio(counts: Counts) -> float:
 def effective_number(counts: Counts, beta: float = 0.999) -> NDArray[np.float64]:
     """Return the effective number of samples of each class, (K,): (1 - beta^n) / (1 - beta).
 
-    From Cui et al., *Class-Balanced Loss Based on Effective Number of Samples* (2019): each further image of a class
-    adds less that is new.
+    From Cui et al., *Class-Balanced Loss Based on Effective Number of Samples* (2019): each further image of a
+    class adds less information.
 
     Example:
         >>> import numpy as np
@@ -181,10 +181,10 @@ def effective_number(counts: Counts, beta: float = 0.999) -> NDArray[np.float64]
 
 
 def resembles(counts: Counts) -> Imbalance | None:
-    """Return the profile that the counts are closest to, or None where they are far from both.
+    """Return the profile closest to the counts, or None if they are far from both.
 
-    Closeness is the mean distance of the logarithms; far is more than a factor of 1.5 on average. The ratio is given
-    to two digits.
+    The distance is the mean absolute difference of the logarithms; far is more than a factor of 1.5 on average. The
+    ratio has two digits.
 
     Example:
         >>> import numpy as np

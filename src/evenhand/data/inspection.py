@@ -1,4 +1,4 @@
-"""A look at a source before anything is trained."""
+"""Inspection of a source before training."""
 
 from pathlib import Path
 
@@ -29,14 +29,14 @@ def inspect_source(
 
     Args:
         source: a data set's name, a folder of class folders, a `.csv` or a `.npz`.
-        imbalance: show it as training would see it: `exp:RATIO`, `step:RATIO` or `none`.
-        class_order: which classes keep most: `identity`, `shuffle`, or all names joined by commas.
-        data_root: where data sets lie.
-        image_size: height and width to bring images to.
-        seed: of the subset and of validation.
-        split_seed: of the test set.
-        drop_small: leave out classes too small to split.
-        allow_outside: let a folder or a manifest lead to files elsewhere.
+        imbalance: the imbalance that training would apply: `exp:RATIO`, `step:RATIO` or `none`.
+        class_order: classes from most to fewest images: `identity`, `shuffle`, or all names joined by commas.
+        data_root: folder of the data sets.
+        image_size: length of the shorter side after resizing.
+        seed: random seed of the subset and of the validation split.
+        split_seed: random seed of the test split.
+        drop_small: drop classes too small to split.
+        allow_outside: follow links and paths that lead out of the folder.
 
     Example:
         >>> from evenhand.data import inspect_source
@@ -69,5 +69,5 @@ def inspect_source(
         imbalance=wanted,
         unreadable=unreadable,
         problems=problems,
-        picture=lambda row: images[int(rows[row])],
+        read_row=lambda row: images[int(rows[row])],
     )

@@ -1,4 +1,4 @@
-"""Pictures as people have them in Python, brought to one form: uint8, (H, W, C)."""
+"""Convert images from PIL, numpy and torch to one form: uint8, (H, W, C)."""
 
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.decode import plain_picture
+from evenhand.data.decode import to_grey_or_rgb
 
 
 def to_pixels(image: Any) -> NDArray[np.uint8]:
-    """Return a picture as uint8, (H, W, C) with C of 1 or 3.
+    """Return an image as uint8, (H, W, C), with 1 or 3 channels.
 
     Args:
         image: a PIL image of any mode; an array, uint8 of shape (H, W), (H, W, 1) or (H, W, 3); or a tensor as
-            torchvision gives it, (C, H, W) or (H, W), uint8 or floats from 0 to 1.
+            in torchvision, (C, H, W) or (H, W), uint8 or floats from 0 to 1.
 
     Raises:
         EvenhandError: it is none of these.
@@ -31,7 +31,7 @@ def to_pixels(image: Any) -> NDArray[np.uint8]:
     """
     if isinstance(image, Image.Image):
         try:
-            array = np.array(plain_picture(ImageOps.exif_transpose(image)))
+            array = np.array(to_grey_or_rgb(ImageOps.exif_transpose(image)))
         except ValueError as error:
             raise EvenhandError(f"Cannot use a PIL image of mode {image.mode}: {error}.") from error
     elif isinstance(image, torch.Tensor):
@@ -49,7 +49,7 @@ def to_pixels(image: Any) -> NDArray[np.uint8]:
 
 
 def is_one_image(images: Any) -> bool:
-    """Tell whether this is a single picture, and not several."""
+    """Return whether this is a single image, not several."""
     if isinstance(images, torch.Tensor):
         return images.ndim == 2 or (images.ndim == 3 and images.shape[0] in (1, 3))
     if isinstance(images, np.ndarray):

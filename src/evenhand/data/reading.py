@@ -1,4 +1,4 @@
-"""Going through all images of a source once, in parallel: their headers first, then their pixels."""
+"""Read all images of a source once, in parallel: headers first, then pixels."""
 
 import logging
 import os
@@ -20,11 +20,11 @@ from evenhand.data.decode import BadImage, Interpolation, probe_image, quiet, re
 from evenhand.data.table import ArrayPixels, FilePixels
 
 LARGEST_NATIVE = 96
-"""Square images up to this size keep it; others are brought to `DEFAULT_SIZE`."""
+"""Square images up to this size keep it; others are resized to `DEFAULT_SIZE`."""
 DEFAULT_SIZE = 64
 
 EVERY = 5.0
-"""Seconds between two lines on how far it is, where there is no terminal for a bar."""
+"""Seconds between two lines of progress, where there is no terminal for a bar."""
 
 _CHUNK = 32
 _I = TypeVar("_I")
@@ -32,48 +32,48 @@ _T = TypeVar("_T")
 _logger = logging.getLogger("evenhand")
 
 
-class Lines:
-    """Says now and then how far some work is, where there is no terminal for a bar.
+class ProgressLog:
+    """Log progress every few seconds, where there is no terminal for a bar.
 
     Args:
-        title: what is done.
-        total: how much there is to do.
-        show: whether anyone is to be told; a terminal shows a bar instead.
+        title: name of the work.
+        total: number of items.
+        show: False: log nothing.
     """
 
     def __init__(self, title: str, total: int, *, show: bool = True) -> None:
         self.title, self.total, self.done = title, total, 0
         self.show = show and not sys.stderr.isatty()
-        self.began = self.said = time.monotonic()
+        self.began = self.logged = time.monotonic()
 
     def advance(self, number: int) -> None:
-        """Count what is done, and say it if the last word is a while ago."""
+        """Add to the items done, and log a line if the last one was a while ago."""
         self.done += number
         now = time.monotonic()
-        if self.show and now - self.said > EVERY:
-            self.said, speed = now, self.done / (now - self.began)
+        if self.show and now - self.logged > EVERY:
+            self.logged, speed = now, self.done / (now - self.began)
             left = (self.total - self.done) / speed
-            how_far = f"{self.done:,} of {self.total:,}, {speed:,.0f} images/s, {left:,.0f} s left"
-            _logger.info("%s: %s", self.title, how_far)
+            progress = f"{self.done:,} of {self.total:,}, {speed:,.0f} images/s, {left:,.0f} s left"
+            _logger.info("%s: %s", self.title, progress)
 
 
 @dataclass(frozen=True)
 class Threads:
-    """How work on many images is done: by so many threads, with a progress bar on stderr or without."""
+    """Number of threads for work on many images, and whether to show progress on stderr."""
 
     workers: int
     progress: bool
 
     def map(self, work: Callable[[NDArray[np.int64]], _T], rows: NDArray[np.int64], title: str) -> Iterator[_T]:
-        """Hand the rows out in small parts and yield what `work` makes of each, in order."""
+        """Call `work` on small parts of the rows, and yield the results in order."""
         parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
         hidden = not (self.progress and sys.stderr.isatty())
-        lines = Lines(title, len(rows), show=self.progress)
+        log = ProgressLog(title, len(rows), show=self.progress)
         with quiet, Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
             task = bar.add_task(title, total=len(rows))
             for part, result in zip(parts, self._map(work, parts), strict=True):
                 bar.advance(task, len(part))
-                lines.advance(len(part))
+                log.advance(len(part))
                 yield result
 
     def _map(self, work: Callable[[NDArray[np.int64]], _T], parts: list[NDArray[np.int64]]) -> Iterator[_T]:
@@ -84,22 +84,22 @@ class Threads:
             try:
                 yield from pool.map(work, parts)
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)  # an interrupted user does not wait for the rest
+                pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt, do not wait for the rest
 
 
 @dataclass(frozen=True, eq=False)
 class RowReader:
-    """Gives the image of a row as it is stored: uint8, (H, W, C)."""
+    """Read the image of a row as it is stored: uint8, (H, W, C)."""
 
     pixels: ArrayPixels | FilePixels
     image_size: int
     channels: int
     interpolation: Interpolation = "bilinear"
     stretch: bool = False
-    """Bring both sides to the image size, even where the source does not ask for it."""
+    """Resize both sides to the image size, even where the source does not."""
 
     def __call__(self, row: int, content: bytes | None = None) -> NDArray[np.uint8]:
-        """Read one image, from the content of its file where that is at hand; raises `BadImage`."""
+        """Read one image, from the content of its file if given; raises `BadImage`."""
         if isinstance(self.pixels, ArrayPixels):
             return resize_array(
                 self.pixels.images[row], self.image_size, stretch=self.stretch, interpolation=self.interpolation
@@ -119,7 +119,7 @@ class RowReader:
 def read_ahead(
     items: Iterable[_I], read: Callable[[_I], _T], batch_size: int
 ) -> Iterator[list[tuple[_I, _T | BadImage]]]:
-    """Read items by threads, a batch ahead of whoever consumes them; what cannot be read comes as its `BadImage`.
+    """Read items by threads, a batch ahead of the consumer; an unreadable item is yielded as its `BadImage`.
 
     Example:
         >>> from evenhand.data.reading import read_ahead
@@ -149,7 +149,7 @@ def read_ahead(
 
 
 def processors() -> int:
-    """Return how many threads are worth starting here."""
+    """Return the number of processors to use, at most 16."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, 16)
 
@@ -169,36 +169,36 @@ def default_size(sizes: NDArray[np.int64]) -> int:
 
 
 def read_headers(pixels: FilePixels, image_size: int | None, threads: Threads) -> Entry:
-    """Find out from the headers how large the images will be, and which files are no images."""
+    """Return the stored sizes of the images and the unreadable files, from the headers alone."""
     sizes = np.zeros((len(pixels), 2), np.int64)
     colour = np.zeros(len(pixels), np.bool_)
     bad: dict[int, str] = {}
 
-    def look(rows: NDArray[np.int64]) -> None:
+    def read(rows: NDArray[np.int64]) -> None:
         for row in rows.tolist():
             try:
                 info = probe_image(_file(pixels, row))
                 sizes[row] = stored_size(info.width, info.height, _box(pixels, row), None)
                 colour[row] = not info.grey
-            except BadImage as error:  # noqa: PERF203 - beside opening a file, a `try` costs nothing
+            except BadImage as error:  # noqa: PERF203 - a `try` costs nothing compared with opening a file
                 bad[row] = error.reason
             except ValueError as error:  # a box outside the image
                 bad[row] = str(error)
 
-    for _ in threads.map(look, np.arange(len(pixels)), "Looking at images"):
+    for _ in threads.map(read, np.arange(len(pixels)), "Reading headers"):
         pass
     found = sizes[:, 0] > 0
     image_size = image_size or default_size(sizes[found])
     for row in range(len(sizes)):
         height, width = sizes[row].tolist()
-        # An unreadable image takes the room of a square one and stays black.
+        # An unreadable image is stored as a black square.
         native = (width, height, None, image_size)
         sizes[row] = stored_size(*native, stretch=pixels.stretch) if found[row] else image_size
     return Entry(image_size, 3 if colour.any() else 1, sizes, bad)
 
 
 def read_pixels(entry: Entry, reader: RowReader, threads: Threads, *, keep: bool) -> NDArray[np.uint8] | None:
-    """Decode every image; note in the entry which cannot be read; return all pixels, (bytes,), if they are kept."""
+    """Decode every image, add unreadable ones to the entry, and return all pixels, (bytes,), if `keep`."""
     pixels = np.zeros(entry.nbytes, np.uint8) if keep else None
     starts = np.concatenate([[0], entry.sizes.prod(1).cumsum()[:-1] * entry.channels])
 
@@ -209,7 +209,7 @@ def read_pixels(entry: Entry, reader: RowReader, threads: Threads, *, keep: bool
             except BadImage as error:
                 entry.bad[row] = error.reason
                 continue
-            # Rarely, only the whole file says that an image is turned: it takes the same room.
+            # Rarely, a rotation is found only when the whole file is decoded: the number of pixels is the same.
             if image.shape[:2] not in (tuple(entry.sizes[row]), tuple(entry.sizes[row][::-1])):
                 entry.bad[row] = "it changed while it was read"
                 continue

@@ -1,4 +1,4 @@
-"""The Road Marking data set of Wu and Ranganathan (2012), cut out of its video frames."""
+"""The Road Marking data set of Wu and Ranganathan (2012), cropped from its video frames."""
 
 import csv
 from collections import Counter
@@ -56,19 +56,19 @@ def load_road_marking(
     """Read the Road Marking data set from `<root>/road-marking`: `dataset_annotations.txt` and `images/`.
 
     A sample is the bounding box of a marking's four corners with a margin of 10% of its larger side, stretched to a
-    square: markings are seen flat on the road, about 2.5 times as wide as high, and a square crop of one would cut STOP
-    to TO. One frame may hold several markings; it is then stored once for each.
+    square: markings are seen at a flat angle, about 2.5 times as wide as high, and a square crop would cut STOP to TO.
+    One frame may have several markings; it is then stored once for each.
 
-    `split="random"` leaves the samples free: with a test share of 20% this is the paper's 8:2 split. Neighbouring
-    files are frames of one drive, so near-copies then stand on both sides. `split="runs"` makes groups of them: a run
-    is a chain of files of one class, each at most 5 file numbers after the one before; six pairs of runs that are
-    frames of one pass, numbered apart, are joined. (Not 1: where frames hold several markings, the files of classes
-    alternate, and 202 of the 1,443 samples would have a near-copy of their frame in another run of their class,
-    one whose 40x30 grey thumbnail correlates above 0.95. As it is there are none.)
+    `split="random"` sets no groups: with a test fraction of 20% this is the paper's 8:2 split. Consecutive files are
+    frames of one drive, so both sides then have near duplicates. `split="runs"` makes groups of them: a run is a
+    sequence of files of one class, each at most 5 file numbers after the previous one; six pairs of runs that are
+    frames of one pass with distant numbers are joined. (With a gap of 1, 202 of the 1,443 samples would have a near
+    duplicate of their frame in another run of their class, with a correlation of 40x30 grey thumbnails above 0.95:
+    where frames have several markings, the files of classes alternate. With a gap of 5 there are none.)
 
     Args:
         root: the data root.
-        download: without effect, as there is no address to download from.
+        download: has no effect; the data set cannot be downloaded automatically.
         classes: how many of the largest classes to keep: 9 (as the paper), 10, or `"all"` (27).
         split: `"random"` or `"runs"`.
     """
@@ -88,7 +88,7 @@ def load_road_marking(
     notes = [f"Damaged rows of the annotations were repaired: {', '.join(map(str, repaired))}."] if repaired else []
     if split == "random":
         notes.append(
-            "Neighbouring files are frames of one drive, so a random split has near-copies on both sides: "
+            "Consecutive files are frames of one drive, so a random split has near duplicates on both sides: "
             "road-marking:split=runs keeps them together."
         )
     return SampleTable(
@@ -107,7 +107,7 @@ def _read_annotations(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float64]
     """Return the classes, (N,), and the corners, (N, 8), of the rows x1, x2, x3, x4, y1, y2, y3, y4, class, file."""
     if not path.is_file():
         raise EvenhandError(
-            f"road-marking cannot be downloaded by itself; get it from {PAGE} and put dataset_annotations.txt and "
+            f"road-marking cannot be downloaded automatically; get it from {PAGE} and put dataset_annotations.txt and "
             f"images/ into {path.parent}."
         )
     try:
@@ -128,7 +128,7 @@ def _read_annotations(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float64]
 
 
 def _image_paths(folder: Path, count: int) -> list[str]:
-    """Return where the images are: the annotations say .png, the files are .jpg."""
+    """Return the paths of the images: .jpg, though the annotations name .png."""
     paths = [f"images/roadmark_{number:04d}.jpg" for number in range(1, count + 1)]
     present = {f"images/{path.name}" for path in (folder / "images").glob("roadmark_*.jpg")}
     missing = [path for path in paths if path not in present]
@@ -139,7 +139,7 @@ def _image_paths(folder: Path, count: int) -> list[str]:
             with Image.open(folder / path) as image:
                 size = image.size
         except (OSError, ValueError, SyntaxError):
-            continue  # an unreadable image is for the decoder to report, with all others
+            continue  # the decoder reports unreadable images
         if size != (WIDTH, HEIGHT):
             raise EvenhandError(
                 f"{folder / path} is {size[0]}x{size[1]}, but the annotations are for {WIDTH}x{HEIGHT}; "
@@ -151,9 +151,9 @@ def _image_paths(folder: Path, count: int) -> list[str]:
 def _boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.int64], list[int]]:
     """Return the box of each marking, (N, 4) of left, top, right, bottom, and the numbers of the repaired rows.
 
-    In two rows x4 was written twice, which pushed y1 to y3 back by one and lost y4: rows 351 and 353, frames right
-    before and after, show it, and so do the pictures. The lost corner is put where the four make a parallelogram; in
-    rows 351 and 353 that guess would be off by less than the margin.
+    In two rows x4 was written twice, which shifted y1 to y3 by one and lost y4, as the images and the neighbouring
+    frames of rows 351 and 353 show. The lost corner is placed to complete a parallelogram; in rows 351 and 353 that
+    estimate is off by less than the margin.
     """
     x, y = corners[:, :4], corners[:, 4:].copy()
     damaged = np.flatnonzero(y[:, 0] == x[:, 3])
@@ -166,7 +166,7 @@ def _boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.int64], list[int]]:
     outside = np.flatnonzero(~(boxes[:, :2] < boxes[:, 2:]).all(1))
     if len(outside):
         raise EvenhandError(
-            f"Row {outside[0] + 1} of the road marking annotations lies outside its frame; get them again from {PAGE}."
+            f"Row {outside[0] + 1} of the road marking annotations is outside its frame; get them again from {PAGE}."
         )
     return boxes.astype(np.int64), (damaged + 1).tolist()
 

@@ -1,4 +1,4 @@
-"""One grammar for every source of images: a benchmark's name, a folder, a `.csv` or a `.npz`."""
+"""Load any source of images: a data set's name, a folder, a `.csv` or a `.npz`."""
 
 import difflib
 import os
@@ -29,15 +29,15 @@ def load_source(
         source: the name of a benchmark, `digits`, `fashion-mnist`, `cifar10`, `cifar100`, `svhn`, `tiny-imagenet` or
             `road-marking`, with options as in `road-marking:classes=10:split=runs`; or the path of a folder of class
             folders (:func:`~evenhand.data.load_folder`), of a CSV manifest
-            (:func:`~evenhand.data.load_csv`) or of a `.npz` (:func:`~evenhand.data.load_npz`). A folder
-            that is named like a benchmark is meant by `./digits`.
-        data_root: where benchmarks are looked for, see :func:`find_data_root`.
-        download: fetch the files of a benchmark that are missing.
-        allow_outside: let a folder or a manifest lead to files elsewhere, by links or paths.
-        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
+            (:func:`~evenhand.data.load_csv`) or of a `.npz` (:func:`~evenhand.data.load_npz`). For a
+            folder with the name of a benchmark, write `./digits`.
+        data_root: folder of the benchmarks, see :func:`find_data_root`.
+        download: download missing files of a benchmark.
+        allow_outside: follow links and paths that lead out of the folder.
+        strict: require two or more classes, each in both train and test if splits are given.
 
     Raises:
-        EvenhandError: if there is no such source or it cannot be read, in one sentence.
+        EvenhandError: there is no such source or it cannot be read.
 
     Example:
         >>> from evenhand.data.sources import load_source
@@ -62,11 +62,11 @@ def load_source(
         return load_csv(path, allow_outside=allow_outside, strict=strict)
     if path.suffix.lower() == ".npz":
         return load_npz(path, strict=strict)
-    raise EvenhandError(f"Cannot read {path}: give a folder, a .csv or a .npz, or the name of a benchmark.")
+    raise EvenhandError(f"Cannot read {path}: expected a folder, a .csv, a .npz or the name of a data set.")
 
 
 def list_datasets() -> list[str]:
-    """Return the names of the data sets that `load_source` knows; beside these it takes folders, `.csv` and `.npz`.
+    """Return the names of the data sets that `load_source` knows; it also takes folders, `.csv` and `.npz`.
 
     Example:
         >>> from evenhand import list_datasets

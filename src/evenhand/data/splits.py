@@ -1,4 +1,4 @@
-"""Splits that protect rare classes: every class is trained on and tested on, and no group stands on two sides."""
+"""Stratified splits: every class is in training and test, and no group is in two splits."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from evenhand.data.table import SampleTable
 
 Rows = NDArray[np.int64]
 
-# A class with fewer training images gives none to validation: what it could tell would cost more than it is worth.
-SMALLEST_VALIDATED = 5
+# Classes with fewer training images have none in validation: they need each one for training.
+MIN_VALIDATED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Splits:
     val: Rows
     test: Rows
     counts: NDArray[np.int64]
-    """(K,): training images of each class after any imbalance, before validation was cut."""
+    """(K,): training images per class after any imbalance, before the validation split."""
     notes: tuple[str, ...] = ()
 
 
@@ -41,26 +41,26 @@ def make_splits(
     test_fraction: float = 0.2,
     val_fraction: float = 0.1,
 ) -> Splits:
-    """Cut a table into training, validation and test rows.
+    """Split a table into training, validation and test rows.
 
-    The test set is cut first (or is the source's own), by `split_seed` and `rotation` alone, so that every seed can be
-    judged on the same images. Then the training rows are made imbalanced, and validation is cut from what is left.
+    The test set is split off first (or is the source's own), by `split_seed` and `rotation` alone, so that every seed
+    is evaluated on the same images. Then the imbalance is applied to the training rows, and validation is split off.
 
     Args:
         table: the samples.
-        imbalance: what the training set is made to look like; the test set never changes.
-        order: which classes keep most, see :func:`evenhand.data.imbalance.class_order`.
-        fraction: how much of what it could keep the largest class keeps, above 0; the imbalance ratio stays.
-        seed: of the subset and of validation.
-        split_seed: of the test set.
-        rotation: which test set: each takes the next images of every class, and from its last image on the first ones
-            again. Groups are drawn anew instead. A test set of the source's own does not rotate.
-        test_fraction: share of each class for testing, at least one image of each.
-        val_fraction: share of each class for validation, at least one image of each class of 5 or more and none of
+        imbalance: the profile of the training set; the test set does not change.
+        order: classes from most to fewest images, see :func:`evenhand.data.imbalance.class_order`.
+        fraction: fraction of what the largest class could keep, above 0; the imbalance ratio is unchanged.
+        seed: random seed of the subset and of the validation split.
+        split_seed: random seed of the test split.
+        rotation: index of the test set: each takes the next images of every class, cyclically. With groups, each is a
+            new random draw. A test set of the source does not rotate.
+        test_fraction: fraction of each class for testing, at least one image of each.
+        val_fraction: fraction of each class for validation, at least one image of each class of 5 or more and none of
             smaller ones; 0: no validation set.
 
     Raises:
-        EvenhandError: if a class cannot have both a training and a test image, naming the classes.
+        EvenhandError: classes cannot have both a training and a test image; the message names them.
 
     Example:
         >>> from evenhand.data.imbalance import Imbalance
@@ -74,14 +74,14 @@ def make_splits(
     """
     for name, share in (("test", test_fraction), ("validation", val_fraction)):
         if not 0 <= share < 1 or (name == "test" and share == 0):
-            raise EvenhandError(f"The {name} share must be above 0 and below 1, got {share}.")
+            raise EvenhandError(f"The {name} fraction must be above 0 and below 1, got {share}.")
     if not 0 < fraction <= 1:
         raise EvenhandError(f"The fraction of images to keep must be above 0 and at most 1, got {fraction}.")
     small = [table.class_names[k] for k in _too_small(table)]
     if small:
         raise EvenhandError(
-            f"{table.name} has too few images of {some(small)} to both train and test on; add images, or leave such "
-            "classes out with --drop-small."
+            f"{table.name} has too few images of {some(small)} for both training and test; add images, or drop such "
+            "classes with --drop-small."
         )
     own_val = None
     if table.splits is None:
@@ -103,15 +103,15 @@ def make_splits(
     if val_fraction == 0:
         return Splits(train, train[:0], test, counts)
     targets = np.maximum(np.rint(val_fraction * counts), 1).astype(np.int64)
-    targets[counts < SMALLEST_VALIDATED] = 0
+    targets[counts < MIN_VALIDATED] = 0
     train, val = _cut(table, train, targets, "validation", seed)
     unseen = [name for name, count in zip(table.class_names, table.counts(val), strict=True) if count == 0]
-    notes = (f"No validation images of {some(unseen)}: left out of the validation mean.",) if unseen else ()
+    notes = (f"No validation images of {some(unseen)}: not included in the validation mean.",) if unseen else ()
     return Splits(train, val, test, counts, notes)
 
 
 def drop_small_classes(table: SampleTable) -> SampleTable:
-    """Leave out the classes that cannot have both a training and a test image; a note says which.
+    """Drop the classes that cannot have both a training and a test image, with a note.
 
     Example:
         >>> from evenhand.data.sources import load_source
@@ -124,7 +124,9 @@ def drop_small_classes(table: SampleTable) -> SampleTable:
         return table
     kept = [k for k in range(table.num_classes) if k not in small]
     if len(kept) < 2:
-        raise EvenhandError(f"Only {len(kept)} class of {table.name} is large enough to train and test on.")
+        raise EvenhandError(
+            f"Only {len(kept)} class of {table.name} is large enough for both training and test; add images."
+        )
     rows = np.flatnonzero(np.isin(table.labels, kept))
     renumber = np.full(table.num_classes, -1)
     renumber[kept] = np.arange(len(kept))
@@ -132,14 +134,14 @@ def drop_small_classes(table: SampleTable) -> SampleTable:
         rows,
         labels=renumber[table.labels[rows]],
         class_names=tuple(table.class_names[k] for k in kept),
-        note=f"Left out as too small: {some([table.class_names[k] for k in small])}.",
+        note=f"Dropped as too small: {some([table.class_names[k] for k in small])}.",
     )
 
 
 def _cut(
     table: SampleTable, rows: Rows, targets: NDArray[np.int64], name: str, seed: int, rotation: int = 0
 ) -> tuple[Rows, Rows]:
-    """Take as many rows of each class as its target out of `rows`, at random; return what stays and what was taken."""
+    """Split `targets` random rows of each class off `rows`; return the remaining and the taken rows."""
     labels = table.labels[rows]
     if table.groups is None:
         ordered = [stream(seed, name, k).permutation(rows[labels == k]) for k in range(table.num_classes)]
@@ -160,7 +162,7 @@ def _groups_to_take(
     seed: int,
     rotation: int,
 ) -> list[str]:
-    """Choose whole groups that come close to the targets, rarest class first, and never the last group of a class."""
+    """Choose whole groups close to the targets, rarest class first, and never the last group of a class."""
     known, members = np.unique(groups, return_inverse=True)
     sizes = np.zeros((len(known), len(targets)), np.int64)
     np.add.at(sizes, (members, labels), 1)
@@ -186,7 +188,7 @@ def _groups_to_take(
 
 
 def _too_small(table: SampleTable) -> list[int]:
-    """Return the classes that cannot stand on both sides of a split."""
+    """Return the classes that cannot be in both training and test."""
     if table.splits is None:
         units = table.ids if table.groups is None else table.groups
         return [k for k in range(table.num_classes) if len(np.unique(units[table.labels == k])) < 2]
@@ -195,10 +197,10 @@ def _too_small(table: SampleTable) -> list[int]:
 
 
 def _refuse_untested(table: SampleTable, test: Rows) -> None:
-    """Groups that tie classes together can make a split impossible that each class alone would allow."""
+    """Raise an error if groups with several classes make a split impossible."""
     missing = [name for name, count in zip(table.class_names, table.counts(test), strict=True) if count == 0]
     if missing:
         raise EvenhandError(
-            f"The groups of {table.name} leave no test image of {some(missing)} without taking the last training "
+            f"The groups of {table.name} allow no test image of {some(missing)} without taking the last training "
             "image of another class; add images or split the groups."
         )

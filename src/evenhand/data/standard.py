@@ -1,4 +1,4 @@
-"""What the whole of each known set of equal images looks like, and the check that a file holds it."""
+"""Known data sets of images of one size, and the check that a file is one of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from evenhand.data.table import DatasetInfo, SampleTable, Split
 
 @dataclass(frozen=True)
 class Standard:
-    """A set whose images all have one shape."""
+    """A data set whose images all have one shape."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ class Standard:
 
     @property
     def sizes(self) -> dict[Split, int]:
-        """How many images each split has."""
+        """Number of images per split."""
         return {"train": sum(self.train_counts), "test": self.test}
 
 
@@ -87,13 +87,13 @@ TINY_IMAGENET = Standard(
 
 
 def standard_table(standard: Standard, arrays: Arrays, where: Path, *, whole: bool) -> SampleTable:
-    """Make the table of a known set, after a check that the arrays are that set.
+    """Make the table of a known data set, after a check of the arrays.
 
     Args:
         standard: the set.
-        arrays: what was read.
-        where: the file or folder it was read from.
-        whole: refuse a part of the set; otherwise a part is taken, and a note says so.
+        arrays: its images and labels.
+        where: the file or folder, for messages.
+        whole: require the complete set; otherwise a subset is accepted, with a note.
     """
     counts = np.bincount(arrays.labels_of("train"), minlength=len(standard.class_names))
     complete = dict(arrays.sizes) == standard.sizes
@@ -118,21 +118,21 @@ def standard_table(standard: Standard, arrays: Arrays, where: Path, *, whole: bo
 
 
 def from_npz(standard: Standard, root: Path) -> SampleTable | None:
-    """Return a known set from `NAME.npz` in the data root, None if there is no such file."""
+    """Return a known data set from `NAME.npz` in the data root; None if there is no such file."""
     path = root / f"{standard.name}.npz"
     return standard_table(standard, read_npz(path), path, whole=True) if path.is_file() else None
 
 
 def part_note(standard: Standard, sizes: Mapping[Split, int]) -> str:
-    """Say how much of a set is there.
+    """Return a note about an incomplete data set.
 
     Example:
         >>> from evenhand.data.standard import SVHN, part_note
         >>> part_note(SVHN, {"train": 600, "test": 200})
-        'This is a part of SVHN: 600 of 73,257 training images and 200 of 26,032 test images.'
+        'This is a subset of SVHN: 600 of 73,257 training images and 200 of 26,032 test images.'
     """
     train, test = (f"{sizes[split]:,} of {standard.sizes[split]:,}" for split in ("train", "test"))
-    return f"This is a part of {standard.title}: {train} training images and {test} test images."
+    return f"This is a subset of {standard.title}: {train} training images and {test} test images."
 
 
 def _described(sizes: Mapping[Split, int]) -> str:

@@ -1,7 +1,7 @@
-"""A source as one table: a row a sample, with its label, its name, and where its pixels are.
+"""A source as a table: one row per sample, with its label, its name, and where its pixels are.
 
-Splits, imbalance and audits are functions from this table to row numbers; pixels are only touched when a batch,
-a cache or an audit asks for them.
+Splits, imbalance and audits are functions from this table to row numbers; pixels are only read for a batch, a cache or
+an audit.
 """
 
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ Split = Literal["train", "val", "test"]
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set and changes how its images are fed to a network."""
+    """Properties of a data set that change the preprocessing of its images."""
 
     flip: bool = True
-    """A mirrored image still shows its class."""
+    """Whether a flipped image still shows its class."""
     scaling: Literal["statistics", "symmetric"] = "statistics"
     """Normalise by the mean and variance of the training images, or map 0..255 to [-1, 1]."""
     image_size: int | None = None
-    """Height and width to bring images to; None: decided from the images."""
+    """Length of the shorter side after resizing; None: chosen from the images."""
     crop_size: int | None = None
-    """Height and width that the network sees, if smaller than the image."""
+    """Height and width of the network's input, if smaller than the image."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayPixels:
-    """Images that are in memory, all of one size."""
+    """Images in memory, all of one size."""
 
     images: NDArray[np.uint8]
     """(N, H, W, C), C = 1 or 3."""
@@ -46,15 +46,15 @@ class ArrayPixels:
 
 @dataclass(frozen=True, eq=False)
 class FilePixels:
-    """Images that are files, of any size."""
+    """Images in files, of any size."""
 
     root: Path
     paths: Sequence[str]
     """Relative to the root, with `/`."""
     boxes: NDArray[np.int64] | None = None
-    """(N, 4): left, top, right, bottom of the part to cut out, in pixels; None: whole images."""
+    """(N, 4): left, top, right, bottom of the crop, in pixels; None: whole images."""
     stretch: bool = False
-    """Images are brought to squares whatever their shape, so that none loses its ends to a crop."""
+    """Whether images are stretched to squares, so that a crop does not cut their ends."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -74,15 +74,15 @@ class SampleTable:
     labels: NDArray[np.int64]
     """(N,), from 0 to K - 1."""
     ids: NDArray[np.str_]
-    """(N,), unique: the name by which a sample is written down."""
+    """(N,), unique: the name of each sample in files."""
     pixels: ArrayPixels | FilePixels
     splits: NDArray[np.str_] | None = None
-    """(N,) of `train`, `val` or `test` where the source fixes its splits; None: they are cut."""
+    """(N,) of `train`, `val` or `test` if the source has splits; None: they are made."""
     groups: NDArray[np.str_] | None = None
-    """(N,): samples of one group never stand on two sides of a split."""
+    """(N,): samples of one group are always in the same split."""
     info: DatasetInfo = field(default_factory=DatasetInfo)
     notes: tuple[str, ...] = ()
-    """Sentences the user should see: what was repaired, dropped or assumed."""
+    """Sentences for the user: what was repaired, dropped or assumed."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -93,9 +93,9 @@ class SampleTable:
         return len(self.class_names)
 
     def rows(self, split: Split) -> NDArray[np.int64]:
-        """Return the row numbers of a split that the source fixes, in order."""
+        """Return the row numbers of a split of the source, in order."""
         if self.splits is None:
-            raise ValueError(f"{self.name} fixes no splits")
+            raise ValueError(f"{self.name} has no splits")
         return np.flatnonzero(self.splits == split)
 
     def counts(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -111,7 +111,7 @@ class SampleTable:
         class_names: tuple[str, ...] | None = None,
         note: str | None = None,
     ) -> "SampleTable":
-        """Return a table of the given rows only, with new labels and class names where classes are left out."""
+        """Return a table of the given rows, with new labels and class names if classes are dropped."""
         return replace(
             self,
             labels=self.labels[rows] if labels is None else labels,

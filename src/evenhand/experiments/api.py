@@ -7,7 +7,7 @@ from typing import Any
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_folder
 from evenhand.core.text import slug
-from evenhand.data.batches import what_mirrors_do
+from evenhand.data.batches import flip_warning
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
 from evenhand.data.table import SampleTable
@@ -235,7 +235,7 @@ def _warnings(plan: Plan) -> list[str]:
     flip = plan.base.augmentation.flip
     if plan.base.start.train == "head" and not flip:
         return []  # features of images as they are
-    warning = what_mirrors_do(plan.table, flip)
+    warning = flip_warning(plan.table, flip)
     return [warning] if warning else []
 
 

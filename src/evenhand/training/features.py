@@ -30,7 +30,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
-from evenhand.data.reading import Lines, RowReader, Threads, processors, read_ahead
+from evenhand.data.reading import ProgressLog, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.training._feature_cache import FORMAT, FeatureStore
@@ -214,7 +214,7 @@ def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         title = "Computing features" + " of mirror images" * mirror
-        task, lines = bar.add_task(title, total=total), Lines(title, total, show=show)
+        task, lines = bar.add_task(title, total=total), ProgressLog(title, total, show=show)
 
         def advance(number: int) -> None:
             bar.advance(task, number)

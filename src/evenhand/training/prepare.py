@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.batches import Batches, Preprocessing, make_preprocessing, what_mirrors_do
+from evenhand.data.batches import Batches, Preprocessing, flip_warning, make_preprocessing
 from evenhand.data.decode import Interpolation
 from evenhand.data.images import FeatureImages, Images, open_images
 from evenhand.data.imbalance import Imbalance
@@ -105,7 +105,7 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
         preprocessing = make_preprocessing(table, images, rows[splits.train], flip=flip, padding=padding)
     else:
         preprocessing = _preprocessing(transform, config, table, images)
-    mirrored = what_mirrors_do(table, config.augmentation.flip)
+    mirrored = flip_warning(table, config.augmentation.flip)
     if isinstance(images, FeatureImages) and images.features.shape[1] == 1:
         mirrored = ""
     return PreparedData(
