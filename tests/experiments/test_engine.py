@@ -9,7 +9,7 @@ import pytest
 
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid import _engine as engines
-from evenhand.experiments.grid._engine import End, News, finish_jobs
+from evenhand.experiments.grid._engine import End, Event, finish_jobs
 from evenhand.experiments.grid.jobs import Job, Status, job_after, read_failure, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.runs.config import make_config
@@ -38,13 +38,13 @@ class Scripted:
         self.submitted.append(job.folder.name)
         self.queue.append(job)
 
-    def wait(self, _: float | None) -> Sequence[News]:
+    def wait(self, _: float | None) -> Sequence[Event]:
         job = self.queue.popleft()
         end = self.script[job.folder.name].pop(0)
         if end.kind == "done":
             job.folder.mkdir(parents=True, exist_ok=True)
             (job.folder / "summary.json").touch()
-        return [News(job, "started"), News(job, {"epoch": 1, "seconds": 1.0}), News(job, end)]
+        return [Event(job, "started"), Event(job, {"epoch": 1, "seconds": 1.0}), Event(job, end)]
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -113,7 +113,7 @@ def describe_plan(study: Study, options: StudyOptions, jobs: Sequence[Job], work
     work = estimate(left, workers=workers)
     lines.append(
         f"{len(jobs)} runs, {len(jobs) - len(left)} of them done; {work.trained:,} images to train on (all epochs) and "
-        f"{work.judged:,} to test on"
+        f"{work.tested:,} to test on"
     )
     lines += [f"measured here: {speed:,.0f} images/s with {kind}" for kind, speed in work.speeds.items()]
     lines.append(f"about {_duration(work.seconds)} on this machine with {workers} runs at a time")
