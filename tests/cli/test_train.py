@@ -164,7 +164,7 @@ def test_signal_before_training_began(capsys: pytest.CaptureFixture[str], number
     assert {each: signal.getsignal(each) for each in before} == before
     with pytest.raises(SystemExit):
         signalled(number, Path("a run"), "photos")
-    assert "before training began; features computed so far are kept" in capsys.readouterr().err
+    assert "the same command reuses the features computed so far" in capsys.readouterr().err
 
 
 def test_resume_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ DONE, BUSY, LOST = End("done"), End("busy"), End("lost", "vanished", "; look the
 
 @dataclass
 class Scripted:
-    """Answers the attempts at each run as it was told to; what is done lies on disk."""
+    """Ends the attempts at each run as prescribed; finished runs are on disk."""
 
     script: dict[str, list[End]]
     room: int = 2
@@ -72,7 +72,7 @@ def test_lost_runs_are_begun_again_so_often_and_failed_ones_are_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("retries", "times"), [(0, "once"), (3, "4 times")])
-def test_an_engine_says_how_often_a_loss_is_borne(tmp_path: Path, retries: int, times: str) -> None:
+def test_a_lost_run_is_retried_as_often_as_the_engine_allows(tmp_path: Path, retries: int, times: str) -> None:
     engine = Scripted({"a": 5 * [LOST]}, retries=retries)
     (failure,) = finish_jobs([job(tmp_path, "a")], engine, Heard())
     assert failure.reason == f"Its process vanished {times}; look there."

@@ -211,7 +211,7 @@ def test_workers_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pretended: what a worker is told is what counts."""
+    """With simulated GPUs: the environment of each worker counts."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     base = tiny("compute.accelerator=auto")
     jobs = make_grid(tmp_path, base, objectives=["ce", "cce", "cot"], seeds=[0])
@@ -225,8 +225,8 @@ def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         context.Process.reset_mock()
         for job in jobs[:2]:
             engine.submit(job)
-        told = [call.kwargs["args"][3]["CUDA_VISIBLE_DEVICES"] for call in context.Process.call_args_list]
-        assert told == expected
+        devices = [call.kwargs["args"][3]["CUDA_VISIBLE_DEVICES"] for call in context.Process.call_args_list]
+        assert devices == expected
 
 
 def test_nothing_to_do_is_done_at_once(whole: list[Job]) -> None:

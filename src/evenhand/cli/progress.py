@@ -50,11 +50,11 @@ class ShownRun(Callback):
         mirrored = "mirrored at random" if resolved["flip"] else "never mirrored"
         remark(f"images of {size} px{cut}, {kind}, {mirrored}; computed in {resolved['precision']}")
 
-    def begin(self, told: list[dict[str, Any]]) -> None:
+    def begin(self, parts: list[dict[str, Any]]) -> None:
         """Print what each part of the objective does."""
         self.began = time.perf_counter()
         if not self.quiet and not self.as_json:
-            for line in told:
+            for line in parts:
                 numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]
                 echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
 
