@@ -133,9 +133,9 @@ def test_a_warning_about_mirrored_images_comes_before_the_runs(
     draw(tmp_path / "signs", dict.fromkeys(classes, 8))
     code, _, err = run("signs", "--recipe", "small", "--objectives", "ce,cce", "--seeds", "1", *more)
     assert code == 2
-    told, _ = err.split("Here the runs would begin.")
-    assert ("are mirrored" in told) == bool(words)
-    assert words in told
+    before, _ = err.split("Here the runs would begin.")
+    assert ("are mirrored" in before) == bool(words)
+    assert words in before
 
 
 @pytest.mark.usefixtures("undrawn")

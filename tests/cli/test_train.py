@@ -14,7 +14,7 @@ import yaml
 
 from evenhand.cli import main
 from evenhand.cli.options import RUN_SETTINGS, TRAIN_SETTINGS
-from evenhand.cli.progress import Shown, watching
+from evenhand.cli.progress import ShownRun, watching
 from evenhand.core.locks import claimed
 from evenhand.objectives.spec import stage_names
 from evenhand.runs.config import RECIPES, make_config
@@ -88,7 +88,7 @@ def test_json_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
 
 
 def test_json_has_null_for_nan(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = Shown(make_config(), quiet=False, as_json=True)
+    shown = ShownRun(make_config(), quiet=False, as_json=True)
     shown.epoch({"epoch": 1, "train_loss": 0.5, "images_per_second": 2.0, "val_complement_entropy_wrong": float("nan")})
     assert json.loads(capsys.readouterr().out)["val_complement_entropy_wrong"] is None
 
@@ -175,11 +175,11 @@ def test_signal_before_training_began(capsys: pytest.CaptureFixture[str], number
     with pytest.raises(SystemExit) as ended:
         signalled(number, Path("a run"))
     assert ended.value.code == code
-    assert capsys.readouterr().err == "evenhand: stopped before training began; nothing is kept\n"
+    assert capsys.readouterr().err == "evenhand: stopped before training; nothing is kept\n"
     assert {each: signal.getsignal(each) for each in before} == before
     with pytest.raises(SystemExit):
         signalled(number, Path("a run"), "photos")
-    assert "before training began; features computed so far are kept" in capsys.readouterr().err
+    assert "the same command reuses the features computed so far" in capsys.readouterr().err
 
 
 def test_resume_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,11 +198,11 @@ def test_stopped_by_signals_and_resumed(capsys: pytest.CaptureFixture[str], monk
     ]
     epochs: list[float] = []
 
-    def interrupt(_: Shown, row: dict[str, float]) -> None:
+    def interrupt(_: ShownRun, row: dict[str, float]) -> None:
         epochs.append(row["epoch"])
         os.kill(os.getpid(), steps[len(epochs) - 1][1])
 
-    monkeypatch.setattr(Shown, "epoch", interrupt)
+    monkeypatch.setattr(ShownRun, "epoch", interrupt)
     for number, (command, _, ended) in enumerate(steps, start=1):
         code, _, err = run(capsys, monkeypatch, *command)
         assert code == ended

@@ -1,4 +1,4 @@
-"""Small grids on digits, and what their engines told."""
+"""Small grids on digits, and a callback that records their events."""
 
 import os
 import subprocess
@@ -92,7 +92,7 @@ def becomes(condition: Callable[[], bool], seconds: float = 20) -> bool:
 
 
 class Heard(GridCallback):
-    """Keeps what it was told."""
+    """Records all events."""
 
     def __init__(self) -> None:
         self.starts: list[Path] = []

@@ -1,12 +1,16 @@
 """`evenhand.compare` as Python users call it."""
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evenhand
 from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.data.table import SampleTable
 from tests.experiments.grids import Heard
 from tests.training.runs import tiny
 
@@ -22,7 +26,21 @@ def test_it_compares_and_goes_on_from_the_runs_that_are_there(tmp_path: Path) ->
     assert {run.folder for run in found.runs} > set(heard.ends)
 
 
-def test_a_second_stage_says_that_it_was_trained_longer(tmp_path: Path) -> None:
+def test_the_source_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def count(source: str, **options: Any) -> SampleTable:
+        opened.append(source)
+        return load_source(source, **options)
+
+    for module in [each for name, each in sys.modules.items() if name.startswith("evenhand.")]:
+        if hasattr(module, "load_source"):
+            monkeypatch.setattr(module, "load_source", count)
+    evenhand.compare(config=tiny(epochs=1), objectives=["ce", "cce"], seeds=2, out=tmp_path, jobs=1)
+    assert opened == ["digits"]
+
+
+def test_a_note_names_what_was_trained_longer(tmp_path: Path) -> None:
     objectives = ["ce", "balanced-softmax+crt:epochs=1"]
     found = evenhand.compare(config=tiny(epochs=1), objectives=objectives, seeds=1, out=tmp_path, jobs=1)
     assert found.objectives == objectives

@@ -1,4 +1,4 @@
-"""Runs set side by side: figures against each run's own summary, refusals, picking without the test set, files."""
+"""Comparison of runs: scores against the summary of each run, refusals, picking without the test set, files."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ def summaries(runs: list[Path], objective: str) -> list[dict[str, Any]]:
     return [json.loads((run / "summary.json").read_text()) for run in runs if run.name.startswith(f"{objective}-")]
 
 
-def test_the_table_holds_means_over_seeds_of_what_each_run_says_of_itself(tmp_path: Path) -> None:
+def test_the_table_holds_means_over_seeds_of_the_summaries_of_runs(tmp_path: Path) -> None:
     runs = grid(tmp_path)
     comparison = compare_runs(runs)
     assert [row.objective for row in comparison.rows] == comparison.objectives == ["ce", "cce"]
@@ -111,13 +111,13 @@ def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
     guess, none = (0.25, 0.25, 0.25, 0.25), (0.95, 0.9, 0.7, 0.0)
     runs = grid(tmp_path, ce=CE, cot=guess, cce=CCE)
     comparison = compare_runs(runs, baseline="ce")
-    told = {each.objective: each for each in comparison.differences if each.metric == "balanced_accuracy"}
-    assert told["cot"].failed.startswith("cot learned nothing: its balanced accuracy of ")
-    assert told["cot"].outcome == "undecided"
+    primary = {each.objective: each for each in comparison.differences if each.metric == "balanced_accuracy"}
+    assert primary["cot"].failed.startswith("cot learned nothing: its balanced accuracy of ")
+    assert primary["cot"].outcome == "undecided"
     assert "failed" in comparison.table()
-    assert comparison.failures == [told["cot"].failed]
+    assert comparison.failures == [primary["cot"].failed]
     without = compare_runs([run for run in runs if "cot" not in run.name])
-    assert told["cce"] == without.differences[0], "as if it were not there"
+    assert primary["cce"] == without.differences[0], "as if it were not there"
     for text in (comparison.table(), comparison.markdown()):
         assert text.index("Failed: cot learned nothing") < text.replace("\n  ", " ").index("balanced accuracy: cce +")
     for seed in range(4):
@@ -205,7 +205,7 @@ def test_what_does_not_change_a_run_may_differ(tmp_path: Path) -> None:
     assert "The runs were made with 3 versions of the code (aaaa, code0, code1)." in notes
 
 
-def test_the_precision_is_told_and_so_is_a_mixture(tmp_path: Path) -> None:
+def test_the_precision_and_a_mixture_are_noted(tmp_path: Path) -> None:
     runs = grid(tmp_path, seeds=1)
     assert "Computed in float32." in compare_runs(runs).notes
     Run(runs[0]).write_environment({"precision": "bf16-mixed"})
@@ -349,11 +349,11 @@ def test_the_baseline_may_be_tuned_too(tmp_path: Path) -> None:
     for wanted in ("cce", "cce:gamma=-1.5", "cce:gamma=-2"):
         comparison = compare_runs(runs, baseline=wanted, tune=True)
         assert comparison.baseline == "cce:gamma=-1.5"
-        told = "The baseline is cce:gamma=-1.5, the picked setting, not cce:gamma=-2." in comparison.notes
-        assert told == (wanted == "cce:gamma=-2")
+        noted = "The baseline is cce:gamma=-1.5, the picked setting, not cce:gamma=-2." in comparison.notes
+        assert noted == (wanted == "cce:gamma=-2")
 
 
-def test_a_baseline_named_like_its_family_is_told_apart_from_the_picked_setting(tmp_path: Path) -> None:
+def test_a_baseline_named_like_its_family_is_not_taken_for_the_picked_setting(tmp_path: Path) -> None:
     scores = {"ce": 0.7, "cce": 0.6, "cce:gamma=-2": 0.65}
     runs = [fabricate(tmp_path, name, seed, CE, validation=score) for name, score in scores.items() for seed in (0, 1)]
     comparison = compare_runs(runs, baseline="cce", tune=True)
@@ -415,6 +415,19 @@ def test_json_holds_everything_with_folders_beside_it(written: tuple[ComparisonR
     for key in ("objectives", "table", "differences", "per_class", "verdicts", "notes", "method"):
         assert content[key], key
     assert content["differences"][0]["outcome"] in ("better", "worse", "undecided")
+
+
+def test_every_metric_of_the_registry_is_in_every_output(written: tuple[ComparisonResult, Path]) -> None:
+    comparison, root = written
+    shown = [metric.title for metric in METRICS.values() if "compare" in metric.shown]
+    heads = " ".join(line for line in comparison.table().splitlines() if line.startswith("objective"))
+    assert all(title in heads for title in shown)
+    assert all(f"| {title} |" in comparison.markdown() for title in shown)
+    content = json.loads((root / "comparison.json").read_text("utf-8"))
+    assert all(METRICS.keys() <= row.keys() for row in content["table"])
+    assert all(METRICS.keys() <= run["test"].keys() for run in content["runs"] if run["picked"])
+    with (root / "comparison.csv").open(newline="", encoding="utf-8") as file:
+        assert METRICS.keys() <= set(csv.DictReader(file).fieldnames or ())
 
 
 def test_csv_holds_the_same_numbers(written: tuple[ComparisonResult, Path]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from evenhand.experiments.comparison._comparison import compare_runs
 from evenhand.experiments.grid import runtime_estimate as estimating
-from evenhand.experiments.grid.jobs import make_grid, with_firsts
+from evenhand.experiments.grid.jobs import make_grid, with_dependencies
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.progress import GridCallback, GridProgress
 from evenhand.runs.config import make_config
@@ -30,11 +30,11 @@ def test_training_is_shared_and_stages_wait(tmp_path: Path) -> None:
     seen.clear()
     objectives = ["ce+post-hoc:tau=1", "ce+post-hoc", "ce+crt:epochs=2", "cce"]
     jobs = make_grid(tmp_path, tiny(epochs=2), objectives=objectives, seeds=[0])
-    assert [job.config.objective for job in with_firsts(jobs)] == ["ce", *objectives]
+    assert [job.config.objective for job in with_dependencies(jobs)] == ["ce", *objectives]
     assert run_jobs(jobs, workers=2, callback=Trained(jobs, 2)) == []
     assert sorted(seen) == ["cce", "cce", "ce", "ce", "ce+crt:epochs=2", "ce+crt:epochs=2"]
     one, two, stage, _ = (Run(job.folder) for job in jobs)
-    first = Run(with_firsts(jobs)[0].folder)
+    first = Run(with_dependencies(jobs)[0].folder)
     assert (one.predictions.logits == first.predictions.logits).all()
     assert one.summary.model_dump()["unadjusted"]["balanced_accuracy"] == first.summary.balanced_accuracy
     assert stage.config.start.weights == str(first.path)
@@ -56,7 +56,7 @@ def test_a_first_stage_that_fails_takes_its_seconds_with_it(tmp_path: Path) -> N
 
 def test_shared_training_costs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are counted, whatever time they take."""
-    monkeypatch.setattr(estimating, "seconds_beside_images", lambda: 1.0)
+    monkeypatch.setattr(estimating, "run_overhead", lambda: 1.0)
     monkeypatch.setattr(estimating, "seconds_per_image", lambda *_: 1e-3)
 
     def work(*objectives: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid import _engine as engines
-from evenhand.experiments.grid._engine import End, News, finish_jobs
+from evenhand.experiments.grid._engine import End, Event, finish_jobs
 from evenhand.experiments.grid.jobs import Job, Status, job_after, read_failure, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.runs.config import make_config
@@ -20,7 +20,7 @@ DONE, BUSY, LOST = End("done"), End("busy"), End("lost", "vanished", "; look the
 
 @dataclass
 class Scripted:
-    """Answers the attempts at each run as it was told to; what is done lies on disk."""
+    """Ends the attempts at each run as prescribed; finished runs are on disk."""
 
     script: dict[str, list[End]]
     room: int = 2
@@ -38,13 +38,13 @@ class Scripted:
         self.submitted.append(job.folder.name)
         self.queue.append(job)
 
-    def wait(self, _: float | None) -> Sequence[News]:
+    def wait(self, _: float | None) -> Sequence[Event]:
         job = self.queue.popleft()
         end = self.script[job.folder.name].pop(0)
         if end.kind == "done":
             job.folder.mkdir(parents=True, exist_ok=True)
             (job.folder / "summary.json").touch()
-        return [News(job, "started"), News(job, {"epoch": 1, "seconds": 1.0}), News(job, end)]
+        return [Event(job, "started"), Event(job, {"epoch": 1, "seconds": 1.0}), Event(job, end)]
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -72,7 +72,7 @@ def test_lost_runs_are_begun_again_so_often_and_failed_ones_are_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("retries", "times"), [(0, "once"), (3, "4 times")])
-def test_an_engine_says_how_often_a_loss_is_borne(tmp_path: Path, retries: int, times: str) -> None:
+def test_a_lost_run_is_retried_as_often_as_the_engine_allows(tmp_path: Path, retries: int, times: str) -> None:
     engine = Scripted({"a": 5 * [LOST]}, retries=retries)
     (failure,) = finish_jobs([job(tmp_path, "a")], engine, Heard())
     assert failure.reason == f"Its process vanished {times}; look there."

@@ -124,7 +124,7 @@ def test_a_grid_is_run_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", "")
 
 
-def test_failures_are_told_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_printed_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = small_grid(tmp_path)[0]
     show_failures([])
     assert capsys.readouterr().err == ""

@@ -46,18 +46,18 @@ def finish(jobs: list[Job], whole: list[Job]) -> None:
         assert_same_run(job.folder, other.folder)
 
 
-def stands_for_a_grid(tell: Connection) -> None:
+def fake_grid(sender: Connection) -> None:
     """A process whose worker has nothing to do but to notice its end."""
     worker = multiprocessing.get_context("fork").Process(target=_end_with_parent)
     worker.start()
-    tell.send(worker.pid)
+    sender.send(worker.pid)
     worker.join()
 
 
 def test_a_worker_ends_with_a_killed_grid() -> None:
     context = _context()
-    heard, tell = context.Pipe(duplex=False)
-    grid = context.Process(target=stands_for_a_grid, args=(tell,), daemon=False)
+    heard, sender = context.Pipe(duplex=False)
+    grid = context.Process(target=fake_grid, args=(sender,), daemon=False)
     grid.start()
     assert heard.poll(60)
     worker = heard.recv()

@@ -37,10 +37,10 @@ def test_paths_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EVENHAND_DATA", raising=False)
     plain, rooted = small_grid(Path("runs"))[0], small_grid(Path("runs"), data__root="data")[0]
-    assert on_ray._anchored(plain) == Job(plain.config, tmp_path / plain.folder)
-    assert on_ray._anchored(rooted).config.data.root == str(tmp_path / "data")
+    assert on_ray._with_absolute_paths(plain) == Job(plain.config, tmp_path / plain.folder)
+    assert on_ray._with_absolute_paths(rooted).config.data.root == str(tmp_path / "data")
     monkeypatch.setenv("EVENHAND_DATA", "shared")
-    assert on_ray._anchored(plain).config.data.root == str(tmp_path / "shared")
+    assert on_ray._with_absolute_paths(plain).config.data.root == str(tmp_path / "shared")
 
 
 @needs_ray

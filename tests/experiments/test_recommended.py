@@ -59,7 +59,7 @@ def test_an_ensemble_is_the_mean_of_probabilities(comparison, images):
     assert_allclose(load(folder, ensemble=True).predict(images), expected, atol=2e-6)
 
 
-def test_its_test_score_is_told(comparison):
+def test_its_test_score_is_in_the_notes(comparison):
     found, _ = comparison
     runs = runs_of(found)
     mean = np.mean([np.exp(run.predictions.log_probabilities()) for run in runs], axis=0)
@@ -79,7 +79,7 @@ def test_an_ensemble_is_exported_as_one_graph(comparison, tmp_path):
     assert check.largest < 1e-3
 
 
-def test_what_is_gone_is_told(comparison, tmp_path):
+def test_missing_runs_are_one_sentence(comparison, tmp_path):
     found, folder = comparison
     content = json.loads((folder / "comparison.json").read_text())
     (tmp_path / "comparison.json").write_text(json.dumps(content))

@@ -23,7 +23,7 @@ from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status, write_failure
 from evenhand.experiments.grid.local import LocalEngine, default_workers, run_jobs
 from evenhand.experiments.grid.naming import run_name
-from evenhand.experiments.grid.progress import GridProgress, JobState, describe, time_left
+from evenhand.experiments.grid.progress import GridProgress, JobState, job_states, time_left
 from evenhand.runs.config import load_config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
@@ -211,7 +211,7 @@ def test_workers_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pretended: what a worker is told is what counts."""
+    """With simulated GPUs: the environment of each worker counts."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     base = tiny("compute.accelerator=auto")
     jobs = make_grid(tmp_path, base, objectives=["ce", "cce", "cot"], seeds=[0])
@@ -225,8 +225,8 @@ def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         context.Process.reset_mock()
         for job in jobs[:2]:
             engine.submit(job)
-        told = [call.kwargs["args"][3]["CUDA_VISIBLE_DEVICES"] for call in context.Process.call_args_list]
-        assert told == expected
+        devices = [call.kwargs["args"][3]["CUDA_VISIBLE_DEVICES"] for call in context.Process.call_args_list]
+        assert devices == expected
 
 
 def test_nothing_to_do_is_done_at_once(whole: list[Job]) -> None:
@@ -257,7 +257,7 @@ def test_time_left_is_taken_from_the_runs_most_alike(tmp_path: Path) -> None:
 
 
 def test_a_finished_grid_is_described(whole: list[Job]) -> None:
-    states = describe(whole)
+    states = job_states(whole)
     assert [(state.status, state.epochs_done, state.epochs) for state in states] == 4 * [(Status.DONE, EPOCHS, EPOCHS)]
     rows = np.genfromtxt(whole[0].folder / "history.csv", delimiter=",", names=True)
     assert states[0].seconds == pytest.approx(rows["seconds"].mean())
@@ -316,7 +316,7 @@ def test_workers_that_cannot_start_fail_their_runs(
     context.Process.return_value.start.side_effect = error
     monkeypatch.setattr(local, "_context", lambda: context)
     failures = run_jobs(small_grid(tmp_path)[:2], workers=2, callback=heard)
-    sentence = "Its process could not be started twice; if out of memory, lower --jobs."
+    sentence = "Its process could not be started twice; it may be out of memory: lower --jobs."
     assert [failure.reason for failure in failures] == 2 * [sentence]
     assert context.Process.return_value.start.call_count == 4
     assert heard.starts == []
@@ -334,6 +334,6 @@ def test_workers_without_memory_fail_their_runs(tmp_path: Path) -> None:
         timeout=100,
         check=False,
     )
-    sentence = "Its process could not be started twice; if out of memory, lower --jobs.\n"
+    sentence = "Its process could not be started twice; it may be out of memory: lower --jobs.\n"
     assert (ended.stdout, ended.returncode) == (2 * sentence, 0), ended.stderr
     assert "Traceback" not in ended.stderr

@@ -171,9 +171,9 @@ def test_the_last_line_claims_no_more_than_the_others() -> None:
     for _ in range(300):
         found = compare(rng, equal, 3, 4, rng.normal(0, 2, 3))
         better = [each.objective for each in found[:3] if each.outcome.startswith("better")]
-        said = conclusion(found, "ce")
-        assert said.startswith("Use o") == bool(better)
-        assert all(name in said for name in better)
+        sentence = conclusion(found, "ce")
+        assert sentence.startswith("Use o") == bool(better)
+        assert all(name in sentence for name in better)
 
 
 SUPPORTS = np.array([36, 36, 35, 37, 36, 37, 36, 36, 35, 35])

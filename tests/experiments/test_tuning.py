@@ -36,10 +36,10 @@ SETTINGS = tuning_candidates("cce", 10)
 def test_every_setting_that_a_part_declares_can_be_trained_and_differs(part) -> None:
     tuned = PARTS[part.tuned_as or part.name]
     found = [part.name, *(tuned.model_validate(settings).spec() for settings in tuned.tuning_grid)]
-    beside = "logit-adjust:tau=2+" if part.name == "cce" else ""  # C on adjusted logits needs adjusted ones
-    specs = [ObjectiveSpec(beside + spec) for spec in found]
+    first = "logit-adjust:tau=2+" if part.name == "cce" else ""  # C on adjusted logits needs adjusted ones
+    specs = [ObjectiveSpec(first + spec) for spec in found]
     assert len(set(specs)) == len(specs) <= 6
-    assert tuning_candidates(beside + part.name) == specs
+    assert tuning_candidates(first + part.name) == specs
 
 
 def test_what_is_tried() -> None:
@@ -173,7 +173,7 @@ def test_validation_picks_at_the_first_analysis_and_only_that_is_trained_further
     assert "61.0 (1/6)" in line
 
 
-def test_what_was_picked_stays_whatever_validation_says_later(tmp_path: Path) -> None:
+def test_what_was_picked_stays_whatever_validation_is_later(tmp_path: Path) -> None:
     first, _ = analysed(planned(tmp_path, seeds=3), Trained(SCORES))
     assert first.objectives == ["ce", "cce:share=0.3"]
     plan = planned(tmp_path, seeds=4)

@@ -264,7 +264,7 @@ def test_an_estimate_counts_images_and_takes_two_forwards_twice(monkeypatch: pyt
     monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.MOST_SECONDS", 0.2)
     configs = [make_config(data__source="digits", objective=name, epochs=2, select="last") for name in ("ce", "cot")]
     one, both = estimate(configs[:1]), estimate(configs)
-    assert (one.trained, one.judged) == (2 * 1438, 359)
+    assert (one.trained, one.tested) == (2 * 1438, 359)
     assert both.trained == 2 * one.trained
     assert one.seconds > 0
     assert list(one.speeds) == ["resnet8 at 8x8, batch 64"]

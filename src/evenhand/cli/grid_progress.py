@@ -16,7 +16,7 @@ from rich.text import Text
 from evenhand.cli.output import echo, remark
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
-from evenhand.experiments.grid.progress import GridProgress, describe, time_left
+from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.runs.run import runs_in
 from evenhand.runs.schemas import EpochRow
@@ -183,7 +183,7 @@ def show_failures(failures: Sequence[Failure]) -> None:
 
 def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
     """Print the status of each run of a grid, and the time left."""
-    states = describe(jobs)
+    states = job_states(jobs)
     table = Table(box=None, pad_edge=False)
     for name in ("run", "status", "epochs", "s/epoch"):
         table.add_column(name, justify="left" if name in ("run", "status") else "right", overflow="fold")

@@ -1,4 +1,4 @@
-"""What a training run shows: a bar in a terminal, plain lines in a pipe, JSON lines for machines, or nothing."""
+"""Progress of a training run: a bar in a terminal, lines in a pipe, JSON lines, or nothing."""
 
 import signal
 import sys
@@ -20,8 +20,8 @@ from evenhand.training.loop import Callback
 from evenhand.training.run import is_first_process
 
 
-class Shown(Callback):
-    """Tells a person or a program how far the run is, and stops it when a signal asks for that."""
+class ShownRun(Callback):
+    """Shows the progress of a run to a person or a program, and stops it on a signal."""
 
     def __init__(self, config: Config, *, quiet: bool, as_json: bool) -> None:
         quiet = quiet or not is_first_process()
@@ -41,7 +41,7 @@ class Shown(Callback):
         self.task = self.bar.add_task("training", total=self.epochs, state="")
 
     def prepared(self, resolved: dict[str, Any]) -> None:
-        """Say what was decided where the config leaves it open."""
+        """Print what the config left open."""
         if self.quiet or self.as_json:
             return
         size, crop = resolved["image_size"], resolved["crop_size"]
@@ -50,11 +50,11 @@ class Shown(Callback):
         mirrored = "mirrored at random" if resolved["flip"] else "never mirrored"
         remark(f"images of {size} px{cut}, {kind}, {mirrored}; computed in {resolved['precision']}")
 
-    def begin(self, told: list[dict[str, Any]]) -> None:
-        """Say what each part of the objective does; from here on time is that of epochs."""
+    def begin(self, parts: list[dict[str, Any]]) -> None:
+        """Print what each part of the objective does."""
         self.began = time.perf_counter()
         if not self.quiet and not self.as_json:
-            for line in told:
+            for line in parts:
                 numbers = [f"{name}-shot {line[name]:.3g}" for name in ("many", "medium", "few") if name in line]
                 echo(f"{line['part']}: {line['what']}{': ' * bool(numbers)}{', '.join(numbers)}", err=True)
 
@@ -63,13 +63,13 @@ class Shown(Callback):
         self.bar.update(self.task, completed=epoch - 1 + done / total, description=f"epoch {epoch}/{self.epochs}")
 
     def epoch(self, row: EpochRow) -> None:
-        """Say what an epoch reached."""
+        """Print the loss and the validation score of an epoch."""
         epoch = int(row["epoch"])
         self.first = epoch if self.first is None else self.first
-        judged = row.get("val_balanced_accuracy")
+        validation = row.get("val_balanced_accuracy")
         state = f"loss {row['train_loss']:.3f}"
-        if judged is not None:
-            state += f"  validation balanced accuracy {judged:.1%}"
+        if validation is not None:
+            state += f"  validation balanced accuracy {validation:.1%}"
         state += f"  {row['images_per_second']:,.0f} images/s"
         self.bar.update(self.task, completed=epoch, state=state)
         if self.as_json:
@@ -80,15 +80,15 @@ class Shown(Callback):
             echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
 
     def stop(self, number: int, _: FrameType | None) -> None:
-        """Take a signal, at once: all finished epochs are on disk, and no file is ever half written."""
+        """Stop at once: all finished epochs are on disk, and files are written atomically."""
         self.signal = number
         raise KeyboardInterrupt
 
 
 @contextmanager
-def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Iterator[Shown]:
-    """Show a run while it goes on; SIGINT and SIGTERM end it with exit codes 130 and 143."""
-    shown = Shown(config, quiet=quiet, as_json=as_json)
+def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Iterator[ShownRun]:
+    """Show the progress of a run; SIGINT and SIGTERM end it with exit codes 130 and 143."""
+    shown = ShownRun(config, quiet=quiet, as_json=as_json)
     before = {number: signal.signal(number, shown.stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with shown.bar:
@@ -99,9 +99,9 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
             if run.begun:
                 remark(f"stopped; continue with {run.resume_command}")
             elif config.start.train == "head":
-                remark("stopped before training began; features computed so far are kept for the same command again")
+                remark("stopped before training; the same command reuses the features computed so far")
             else:
-                remark("stopped before training began; nothing is kept")
+                remark("stopped before training; nothing is kept")
         sys.exit(128 + (shown.signal or signal.SIGINT))
     finally:
         for number, handler in before.items():
@@ -109,7 +109,7 @@ def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Ite
 
 
 def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bool) -> None:
-    """Print the judgement of a run."""
+    """Print the results of a run."""
     if as_json:
         echo_json(summary)
         return

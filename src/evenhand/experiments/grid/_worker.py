@@ -93,8 +93,8 @@ class _ReleaseData(Callback):
     def prepared(self, resolved: dict[str, Any]) -> None:
         self.callback.prepared(resolved)
 
-    def begin(self, told: list[dict[str, Any]]) -> None:
-        self.callback.begin(told)
+    def begin(self, parts: list[dict[str, Any]]) -> None:
+        self.callback.begin(parts)
 
     def step(self, epoch: int, done: int, total: int) -> None:
         self.data.release()

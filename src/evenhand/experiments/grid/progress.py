@@ -52,7 +52,7 @@ class JobState:
     """Mean time of the training steps of an epoch; None before the first."""
 
 
-def describe(jobs: Sequence[Job]) -> list[JobState]:
+def job_states(jobs: Sequence[Job]) -> list[JobState]:
     """Read the progress of each run from disk."""
     states = []
     for job in jobs:
@@ -78,7 +78,7 @@ def time_left(states: Sequence[JobState], workers: int = 1) -> float | None:
     evaluation are not included.
 
     Args:
-        states: of the whole grid, from :func:`describe`.
+        states: of the whole grid, from :func:`job_states`.
         workers: runs at a time.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How much work a study is: images to be seen, and the time they take on this machine from a few real steps."""
+"""Estimate the runtime of runs on this machine from a few training steps."""
 
 import statistics
 import tempfile
@@ -33,22 +33,22 @@ STANDARDS = {
 }
 ROAD_CLASSES, ROAD_SIZE = 9, 64
 MOST_SECONDS = 1.5
-"""Of measuring one network."""
+"""Time limit for measuring one network."""
 START = 11.5
-"""Seconds beside the runs: the command loads everything and writes its tables at the end, which took 6.4 to 7.0 s of a
-processor with nothing to run; the process that makes the workers loads everything once more."""
+"""Seconds outside the runs: imports and tables took 6.4 to 7.0 s of a processor without any run, and the fork server
+imports everything once more."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a run is shown."""
+    """The data of a run."""
 
     counts: tuple[int, ...]
     """Training images of each class."""
     test: int
     channels: int
     image_size: int
-    """Height and width that the network sees."""
+    """Height and width of the network's input."""
 
     @property
     def train(self) -> int:
@@ -58,22 +58,22 @@ class Size:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The work of some runs."""
+    """The work and the time of some runs."""
 
     runs: int
     trained: int
-    """Images seen in training, all epochs."""
-    judged: int
-    """Images seen in testing."""
+    """Training images, all epochs."""
+    tested: int
+    """Test images."""
     seconds: float
     speeds: dict[str, float]
-    """Images a second in training with a single loss, by network."""
+    """Training images per second with a single loss, by network."""
 
 
 def size_of(data: DataConfig) -> Size:
-    """Return what a run on these data is shown: known sets by their known counts, so that nothing is downloaded.
+    """Return the size of the data of a run; of benchmarks by their known counts, so that nothing is downloaded.
 
-    Road Marking's own counts are exact for the random split; a split by runs comes close to them.
+    The counts of Road Marking are exact for the random split, and close to those of the split by runs.
 
     Example:
         >>> from evenhand.experiments.grid.runtime_estimate import size_of
@@ -87,9 +87,9 @@ def size_of(data: DataConfig) -> Size:
         available, test = np.array(known.train_counts), known.test
         channels, image_size = known.shape[2], known.info.crop_size or known.shape[0]
     elif data.source in ("road-marking", "road-marking:split=runs"):
-        whole = np.array(list(COUNTS.values())[:ROAD_CLASSES])
-        tested = np.rint(data.test_fraction * whole).astype(np.int64)
-        available, test, channels, image_size = whole - tested, int(tested.sum()), 3, ROAD_SIZE
+        total = np.array(list(COUNTS.values())[:ROAD_CLASSES])
+        tested = np.rint(data.test_fraction * total).astype(np.int64)
+        available, test, channels, image_size = total - tested, int(tested.sum()), 3, ROAD_SIZE
     else:
         return _prepared_size(data.model_dump_json())
     names = [str(k) for k in range(len(available))]
@@ -106,39 +106,40 @@ def _prepared_size(data: str) -> Size:
 
 
 def estimate(configs: Sequence[Config], *, workers: int = 1) -> Estimate:
-    """Measure each kind of network for a second or two, and say how long these runs take with so many at a time.
+    """Measure each network for a second or two, and estimate the time of these runs.
 
     Args:
-        configs: the runs; of images that stand in no memory yet, the time to decode them is left out.
-        workers: runs at a time; each has its share of the processors.
+        configs: the runs; the time to decode images is not included.
+        workers: runs at a time; they share the processors evenly.
     """
-    trained = judged = 0
+    trained = tested = 0
     each: list[float] = []
     speeds: dict[str, float] = {}
     trainings: set[str] = set()
     if configs:
         with threads(max(count_processors() // workers, 1)):
-            beside = seconds_beside_images()
+            overhead = run_overhead()
     for config in configs:
         size = size_of(config.data)
         training = (shares_training(config) or config).model_dump_json()
-        seen = 0 if training in trainings else size.train * config.epochs
+        train_images = 0 if training in trainings else size.train * config.epochs
         trainings.add(training)
-        tested = size.test * (config.epochs if config.track_test else 1)
+        test_images = size.test * (config.epochs if config.track_test else 1)
         kind = f"{config.model.name} at {size.image_size}x{size.image_size}, batch {config.batch_size}"
         if kind not in speeds:
             with threads(max(count_processors() // workers, 1)):
                 speeds[kind] = 1 / seconds_per_image(config, size, min(workers, len(configs)))
-        trained, judged = trained + seen, judged + tested
-        validated = config.data.val_fraction * seen if config.select != "last" else 0.0
-        each.append(beside + (seen * config.objective.cost + (tested + validated) / 3) / speeds[kind])
+        trained, tested = trained + train_images, tested + test_images
+        val_images = config.data.val_fraction * train_images if config.select != "last" else 0.0
+        work = train_images * config.objective.cost + (test_images + val_images) / 3
+        each.append(overhead + work / speeds[kind])
     seconds = max(sum(each) / workers, max(each)) + START if each else 0.0
-    return Estimate(len(configs), trained, judged, seconds, speeds)
+    return Estimate(len(configs), trained, tested, seconds, speeds)
 
 
 @lru_cache
-def seconds_beside_images() -> float:
-    """Measure what a run takes beside its images, to begin, to be judged and to be written: a tiny one does it all."""
+def run_overhead() -> float:
+    """Measure the seconds of a tiny run: its start, evaluation and files take as long as those of a large one."""
     with tempfile.TemporaryDirectory() as folder:
         tiny = make_config(data__imbalance="exp:20", epochs=1, select="last")
         return time_of(lambda: train_run(tiny, Path(folder) / "run"))
@@ -146,7 +147,7 @@ def seconds_beside_images() -> float:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Compute with so many threads for a while."""
+    """Use this number of torch threads within a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -158,7 +159,7 @@ def threads(number: int) -> Iterator[None]:
 def seconds_per_image(config: Config, size: Size, workers: int = 1) -> float:
     """Measure training steps with a single loss; a large network is measured with a part of the batch.
 
-    As many steps go on at once as runs will: processors share caches, memory and more.
+    As many steps run at a time as runs will, since processors share caches and memory bandwidth.
     """
     plain = config.model_copy(update={"objective": "ce"})
 
@@ -182,7 +183,7 @@ def seconds_per_image(config: Config, size: Size, workers: int = 1) -> float:
 
 
 def training_step(config: Config, size: Size, batch_size: int) -> Callable[[], None]:
-    """Return a function that takes one training step as the trainer does, on the same batch of noise each time."""
+    """Return a function that does one training step as the trainer does, on the same batch of noise each time."""
     fabric = start_fabric(config)
     classes = len(size.counts)
     with torch.random.fork_rng():
@@ -215,7 +216,7 @@ def training_step(config: Config, size: Size, batch_size: int) -> Callable[[], N
 
 
 def time_of(work: Callable[[], object]) -> float:
-    """Return how many seconds something takes."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
