@@ -72,7 +72,7 @@ def test_a_comparison_ends_with_a_model(capsys: Capture, monkeypatch: Patch, pho
     assert code == 0
     assert "Every seed has test images of its own" in " ".join(out.split())
     objective = json.loads((folder / "comparison.json").read_text())["recommended"]
-    for options, told in (((), "seed"), (("--ensemble",), "all 2 seeds, averaged")):
+    for options, told in (((), "seed"), (("--ensemble",), "mean of 2 seeds")):
         code, out, err = evenhand(capsys, monkeypatch, "predict", folder, photos / "red", *options)
         assert code == 0
         (line,) = err.splitlines()

@@ -158,7 +158,7 @@ def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], mo
     assert err.splitlines()[1:] == [told]
     code, again, err = run(capsys, monkeypatch, "--resume", "mine")
     assert code == 0
-    assert err.splitlines()[1:] == ["evenhand: mine is finished already; this is what it reached"]
+    assert err.splitlines()[1:] == ["evenhand: mine is already finished; these are its results"]
     assert again == first  # a finished run is only shown
 
 

@@ -207,7 +207,7 @@ def test_the_cache_is_listed_and_cleared(capsys: Capture, monkeypatch: Patch, tm
     assert "2 MB" in lines["pixels"]
     assert "999 bytes" in lines["data"]
     assert "5 files" in lines["all"]
-    assert "no part 'nothing'" in evenhand(capsys, monkeypatch, "cache", "clear", "nothing")[2]
+    assert "no folder 'nothing'" in evenhand(capsys, monkeypatch, "cache", "clear", "nothing")[2]
     assert "removed features" in evenhand(capsys, monkeypatch, "cache", "clear", "features")[1]
     assert [part.files for part in list_cache()] == [1, 0, 1, 1, 1]
     shutil.rmtree(tmp_path / "old")

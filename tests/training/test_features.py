@@ -210,7 +210,7 @@ def test_damaged_parts_are_computed_again(pixels, cache, damage, caplog):
 
 
 def test_a_foreign_part_is_not_used(pixels, cache, caplog):
-    """Someone has put features of other weights where these would be."""
+    """Someone has put features to other weights where these would be."""
     extract_features(pixels, Counting(weights="b"), cache=cache)
     (foreign,) = cache.rglob("*.npz")
     store = room._open_store(cache, Counting(weights="a"), mirror=False)
@@ -220,7 +220,7 @@ def test_a_foreign_part_is_not_used(pixels, cache, caplog):
     with caplog.at_level(logging.WARNING, "evenhand"):
         extract_features(pixels, ours, cache=cache)
     assert ours.seen == 20
-    assert "of other weights" in caplog.text
+    assert "to other weights" in caplog.text
 
 
 def test_where_nothing_can_be_written_it_goes_on(pixels, cache, caplog):
@@ -234,7 +234,7 @@ def test_where_nothing_can_be_written_it_goes_on(pixels, cache, caplog):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert_array_equal(found.values, expected)
     assert len(caplog.records) == 1
-    assert "not kept for the next run" in caplog.text
+    assert "not stored for the next run" in caplog.text
     assert [path.name for path in (cache.parent / "full").rglob("*") if path.is_file()] in ([], ["lock"])
     (cache.parent / "file").touch()
     with caplog.at_level(logging.WARNING, "evenhand"):

@@ -149,7 +149,7 @@ def test_every_kind_of_part_trains_and_is_loaded(objective, photos, tmp_path):
 
 
 def test_what_changes_pixels_is_refused(photos, tmp_path):
-    with pytest.raises(EvenhandError, match="cutmix changes pixels, but with --train head there are only features"):
+    with pytest.raises(EvenhandError, match="cutmix needs pixels, but --train head trains on features"):
         train_run(config_of(photos, objective="ce+cutmix"), tmp_path / "run")
 
 
@@ -329,7 +329,7 @@ def test_weights_of_another_network_or_other_classes_are_refused(whole, photos, 
     with pytest.raises(EvenhandError, match=r"has other classes .*'red'\) than these data .*'purple'\); set"):
         train_run(config, tmp_path / "run")
     (tmp_path / "junk.pth").write_bytes(b"junk" * 1000)
-    with pytest.raises(EvenhandError, match=r"junk\.pth: it is damaged, or holds something else than weights; get"):
+    with pytest.raises(EvenhandError, match=r"junk\.pth: it is damaged or has something else than weights; use"):
         train_run(config_of(photos, f"start.weights={tmp_path / 'junk.pth'}", "start.load=body"), tmp_path / "run")
     torch.save(get_model("squeezenet1_1").state_dict(), tmp_path / "squeezenet.pth")
     settings = (f"start.weights={tmp_path / 'squeezenet.pth'}", "start.load=body")

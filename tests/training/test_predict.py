@@ -191,7 +191,7 @@ def test_damaged_weights(photos_run: Trained, tmp_path: Path) -> None:
     network = card.build()
     network.load_state_dict({name: tensor * torch.nan for name, tensor in tensors.items()}, strict=False)
     save_weights(path, network, card)
-    with pytest.raises(EvenhandError, match="NaN or infinity"):
+    with pytest.raises(EvenhandError, match="NaN or infinite"):
         load(path).predict(np.zeros((4, 4, 3), np.uint8))
 
 

@@ -26,12 +26,12 @@ def photos(tmp_path: Path) -> Path:
 
 
 def test_photos_get_the_last_layer_of_a_pretrained_network(photos):
-    config, told = make_run_config(data__source=str(photos), objective="ce")
+    config, why = make_run_config(data__source=str(photos), objective="ce")
     assert (config.model.name, config.model.pretrained, config.start.train) == ("lite0", True, "head")
     assert (config.epochs, config.objective) == (20, "ce")
-    assert told == (
+    assert why == (
         "photos of 150 x 100 px in the median: the last layer of lite0 on its ImageNet features, one view (--train all "
-        "for the whole network, --recipe small for one from scratch)"
+        "for the whole network, --recipe small to train from scratch)"
     )
 
 
@@ -43,8 +43,8 @@ def test_a_manifest_of_photos_too(photos):
 
 @pytest.mark.parametrize("sizes", [[(95, 300)] * 3, [(300, 300), (64, 64), (64, 64)]])
 def test_small_images_train_from_scratch_as_before(sizes, tmp_path):
-    config, told = make_run_config(data__source=str(folder(tmp_path, *sizes)))
-    assert (config.model.name, config.model.pretrained, config.start.train, told) == ("resnet8", False, "all", "")
+    config, why = make_run_config(data__source=str(folder(tmp_path, *sizes)))
+    assert (config.model.name, config.model.pretrained, config.start.train, why) == ("resnet8", False, "all", "")
 
 
 @pytest.mark.parametrize("source", ["digits", None, "nowhere", "cifar10"])
@@ -62,13 +62,13 @@ def test_what_is_asked_for_is_done(photos):
     assert (resnet.model.name, resnet.model.pretrained, resnet.start.train) == ("resnet50", True, "head")
     whole = made(start__train="all")
     assert (whole.model.name, whole.start.train, whole.optimizer.layer_decay) == ("lite0", "all", 0.1)
-    scratch, told = make_run_config(data__source=str(photos), model__name="resnet8")
+    scratch, why = make_run_config(data__source=str(photos), model__name="resnet8")
     assert (scratch.model.pretrained, scratch.start.train) == (False, "all")
-    assert "resnet8 from scratch" in told
-    assert "two views" in choose_recipe(photos, flip=True).told
-    told = make_run_config(data__source=str(photos), start__weights="mine.pth", start__load="body")[1]
-    assert "the last layer of lite0 on features by the weights of mine.pth, one view" in told
-    assert "all of lite0 from the weights of a/run (" in choose_recipe(photos, train="all", weights="a/run").told
+    assert "resnet8 from scratch" in why
+    assert "two views" in choose_recipe(photos, flip=True).why
+    why = make_run_config(data__source=str(photos), start__weights="mine.pth", start__load="body")[1]
+    assert "the last layer of lite0 on features by the weights of mine.pth, one view" in why
+    assert "all of lite0 from the weights of a/run (" in choose_recipe(photos, train="all", weights="a/run").why
     head = make_run_config(data__source="digits", model__name="resnet18", start__train="head")[0]
     assert (head.model.pretrained, head.epochs) == (True, 30)
     tuned = make_run_config(data__source="digits", model__name="resnet18", model__pretrained=True, start__train="all")[
@@ -88,18 +88,18 @@ def test_without_the_package_one_of_torchvision_is_taken_and_written_down(photos
     weights.parent.mkdir(parents=True)
     weights.touch()
     without_the_package(monkeypatch, tmp_path / "torch", f"https://nowhere.invalid/{weights.name}")
-    config, told = make_run_config(data__source=str(photos))
+    config, why = make_run_config(data__source=str(photos))
     assert config.model.name == FALLBACK
-    assert FALLBACK in told
+    assert FALLBACK in why
 
 
 def test_without_any_weights_it_says_how_to_get_them(photos, tmp_path, monkeypatch):
     without_the_package(monkeypatch, tmp_path / "torch", (tmp_path / "nowhere" / "b0-12345678.pth").as_uri())
-    config, told = make_run_config(data__source=str(photos))
+    config, why = make_run_config(data__source=str(photos))
     assert (config.model.name, config.model.pretrained) == ("resnet8", False)
-    assert f"{how_to_install('photos')} brings one" in told
-    assert str(tmp_path / "torch") in told
-    assert told.endswith("from scratch, training takes longer and recognises far less")
+    assert f"{how_to_install('photos')} installs one" in why
+    assert str(tmp_path / "torch") in why
+    assert "training from scratch, which is slower and much less accurate" in why
 
 
 def test_choosing_does_not_load_torch(photos):

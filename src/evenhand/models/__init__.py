@@ -1,4 +1,4 @@
-"""Models: a name becomes a network whose stem suits the size of the images."""
+"""Networks by name, with a stem for the size of the images."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Any network of timm, where that is installed."""
+"""Networks of timm, an optional package."""
 
 import difflib
 import os
@@ -27,12 +27,12 @@ PATIENCE = 5.0
 
 
 def build_timm(request: Request) -> Classifier:
-    """Build the network whose name stands behind `timm:`; one image of zeros is sent through to see that it fits.
+    """Build the network named after `timm:`; one image of zeros is passed through it as a check.
 
-    How timm brings pretrained weights to another number of channels is timm's affair; it does as `fit_channels`.
+    timm itself converts pretrained weights to another number of channels, as `fit_channels` does.
     """
     if request.stem != "auto":
-        raise EvenhandError(f"{request.name} has a stem of its own: leave the stem at auto, got {request.stem}.")
+        raise EvenhandError(f"{request.name} has its own stem, got {request.stem}; leave the stem at auto.")
     timm = require_timm(request.name)
     name = request.name.removeprefix(PREFIX)
     try:
@@ -42,7 +42,7 @@ def build_timm(request: Request) -> Classifier:
             )
     except EvenhandError:
         raise
-    except Exception as error:  # a thousand networks and the hub of their weights raise nearly anything
+    except Exception as error:  # networks and the hub raise nearly anything
         raise EvenhandError(f"timm cannot build {name!r}: {reason(error)}{_remedy(name, timm, request)}.") from error
     if request.pretrained and request.pretrained is not True:
         file = Path(request.pretrained)
@@ -51,10 +51,10 @@ def build_timm(request: Request) -> Classifier:
 
 
 def require_timm(name: str) -> Any:
-    """Return timm, which must have the network `timm:NAME`, and weights of the kind that a `NAME.KIND` asks for.
+    """Return timm after a check that it has the network `timm:NAME`, and weights for a `NAME.KIND`.
 
     Raises:
-        EvenhandError: timm is not installed, or knows no such network; in one sentence, before anything is built.
+        EvenhandError: timm is not installed, or has no such network or weights.
     """
     timm = _import_timm()
     plain = name.removeprefix(PREFIX)
@@ -72,13 +72,13 @@ def require_timm(name: str) -> Any:
 
 
 def timm_transform(name: str) -> InputTransform:
-    """Return what the makers of a network's weights put images through."""
+    """Return the preprocessing of a network's weights."""
     timm = require_timm(name)
     config = _config(name.removeprefix(PREFIX), timm)
     if config is None or not config.input_size:
-        raise EvenhandError(f"timm does not say what images {name} takes; choose another network.")
+        raise EvenhandError(f"timm has no preprocessing for {name}; choose another network.")
     size = config.input_size[-1]
-    # Random choices of a filter are for training; timm tests with bicubic then.
+    # `random` is for training; timm evaluates with bicubic then.
     interpolation: Any = config.interpolation if config.interpolation in get_args(Interpolation) else "bicubic"
     return InputTransform(
         resize_size=int(size / config.crop_pct),
@@ -91,7 +91,7 @@ def timm_transform(name: str) -> InputTransform:
 
 
 def describe_timm(classifier: Classifier) -> Weights:
-    """Say what weights timm has loaded; the last layer is fresh and no part of them."""
+    """Return the hash and source of the weights that timm has loaded, without the fresh last layer."""
     return describe_tensors(timm_body(classifier), _address(classifier.name.removeprefix(PREFIX)))
 
 
@@ -110,7 +110,7 @@ def _address(name: str) -> str:
 
 
 def _config(name: str, timm: Any) -> Any:
-    """Return what timm knows of a network's weights; None where there are none of this name."""
+    """Return timm's config of pretrained weights; None: there are none of this name."""
     try:
         return timm.get_pretrained_cfg(name, allow_unregistered=True)
     except RuntimeError:
@@ -124,15 +124,15 @@ def _last_layers(network: Any) -> tuple[str, ...]:
 
 
 def _remedy(name: str, timm: Any, request: Request) -> str:
-    """Say what to do about weights that could not be fetched."""
+    """Return advice for weights that could not be downloaded."""
     if request.pretrained is not True or not timm.is_model(name.split(".")[0]):
         return ""
-    return f"; get them from {_address(name)} some other way, and give the file with --weights FILE"
+    return f"; download them from {_address(name)} yourself, and use --weights FILE"
 
 
 @contextmanager
 def _without_retries(name: str, timm: Any) -> Iterator[None]:
-    """Let timm load weights of the hub without waiting for a network that is not there: it would retry for a minute.
+    """Load weights from the hub without retries if it cannot be reached: timm would retry for a minute.
 
     Raises:
         EvenhandError: the hub cannot be reached, and the weights are not on this machine.
@@ -149,9 +149,8 @@ def _without_retries(name: str, timm: Any) -> Iterator[None]:
     kept = [hub.try_to_load_from_cache(config.hf_hub_id, file) for file in ("model.safetensors", "pytorch_model.bin")]
     if not any(isinstance(file, str) for file in kept):
         raise EvenhandError(
-            f"The weights of {PREFIX}{name} are not on this machine, and {_hub()} cannot be reached; get "
-            f"{_hub()}/{config.hf_hub_id}/resolve/main/model.safetensors some other way, and give it with "
-            "--weights FILE."
+            f"The weights of {PREFIX}{name} are not on this machine, and {_hub()} cannot be reached; download "
+            f"{_hub()}/{config.hf_hub_id}/resolve/main/model.safetensors yourself, and use --weights FILE."
         )
     constants.HF_HUB_OFFLINE = True
     try:
@@ -169,7 +168,7 @@ def _is_reachable() -> bool:
         with urllib.request.urlopen(urllib.request.Request(_hub(), method="HEAD"), timeout=PATIENCE):
             return True
     except urllib.error.HTTPError:
-        return True  # it answers
+        return True  # it responds
     except (OSError, ValueError):
         return False
 
@@ -188,7 +187,7 @@ def _unknown(name: str, timm: Any) -> EvenhandError:
 
 
 def _count_features(network: Any, request: Request) -> int:
-    """Return F as one image shows it: what timm states is not everywhere the width of the last layer."""
+    """Return F, measured with one image: timm's own number is not always the width of the last layer."""
     channels, size = request.channels, request.image_size
     training = network.training
     network.eval()
@@ -196,7 +195,7 @@ def _count_features(network: Any, request: Request) -> int:
         with torch.no_grad():
             maps = network.forward_features(torch.zeros(1, channels, size, size))
             features = network.forward_head(maps, pre_logits=True)
-    except Exception as error:  # each family has its own way to fail
+    except Exception as error:  # each family raises other errors
         raise EvenhandError(
             f"{request.name} does not take {channels} x {size} x {size} images ({reason(error)}); choose another "
             "image size or network."

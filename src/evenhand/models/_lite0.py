@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, whose ImageNet weights are an ordinary Python package: a backbone that needs no download."""
+"""EfficientNet-Lite0, whose ImageNet weights are a Python package: a backbone without a download."""
 
 import re
 from importlib.util import find_spec
@@ -39,7 +39,7 @@ _STEM = "conv_stem.weight"
 
 
 def build_lite0(request: Request) -> Classifier:
-    """Build EfficientNet-Lite0, with the weights of its package where it is asked for pretrained.
+    """Build EfficientNet-Lite0, pretrained with the weights of its package.
 
     Example:
         >>> from evenhand.models.classifier import Request
@@ -63,10 +63,10 @@ def build_lite0(request: Request) -> Classifier:
 
 
 def find_lite0() -> Weights:
-    """Return where the weights are, or say how to get them."""
+    """Return the weights of the package; refuse with the command to install it."""
     found = find_spec(LITE0_PACKAGE)
     if found is None or found.origin is None:
-        raise EvenhandError(f"The weights of lite0 are a package of their own: {how_to_install('photos')}.")
+        raise EvenhandError(f"The weights of lite0 are not installed: {how_to_install('photos')}.")
     return describe_file(Path(found.origin).parent / FILE, source=f"the package {LITE0_PACKAGE}")
 
 

@@ -1,4 +1,4 @@
-"""Networks of torchvision: what is cut and sewn so that they take any images and any number of classes."""
+"""Networks of torchvision, changed for any image size, channels and number of classes."""
 
 import re
 import warnings
@@ -41,20 +41,20 @@ def _take_apart(network: nn.Module, last: str) -> BodyAndHead:
 
 @dataclass(frozen=True)
 class Family:
-    """Where the parts to change lie in networks built alike, as dotted paths, and how they are changed."""
+    """The layers to change in a family of networks, as dotted paths, and how to change them."""
 
     first: str
     """The first convolution."""
     pool: str | None
     """The max-pooling of the stem, if there is one."""
     last: str
-    """The layer that makes logits."""
+    """The last layer."""
     initialise: Callable[[Tensor], Tensor]
-    """How the family fills the kernel of its first convolution."""
+    """Initialisation of the first convolution."""
     split: Callable[[nn.Module, str], BodyAndHead] = _cut_off_last
-    """Given a network and the path of its last layer, part it there."""
+    """Splits a network at the path of its last layer."""
     smallest: tuple[int, int] = (1, 1)
-    """The shortest side in pixels, with the small and the imagenet stem, that survives all the halving."""
+    """The smallest image size in pixels, with the small and the imagenet stem."""
 
 
 _kaiming_out = partial(nn.init.kaiming_normal_, mode="fan_out", nonlinearity="relu")
@@ -65,7 +65,7 @@ _SQUEEZENET = Family(
 _DENSENET = Family("features.conv0", "features.pool0", "classifier", nn.init.kaiming_normal_, smallest=(8, 29))
 _EFFICIENTNET = Family("features.0.0", None, "classifier.1", _kaiming_out)
 
-# How names of torchvision's begin, and the family; of any other network only the two ends are known.
+# Prefixes of torchvision's names, and the family; in other networks only the first and last layers are found.
 _FAMILIES = {
     ("resnet", "resnext", "wide_resnet"): _RESNET,
     ("squeezenet1_1",): _SQUEEZENET,
@@ -74,18 +74,18 @@ _FAMILIES = {
     ("efficientnet_b",): _EFFICIENTNET,
 }
 _OPTIONS: dict[str, dict[str, Any]] = {
-    # Their heads in the middle help training only; the official weights want images scaled once more.
+    # Auxiliary heads are for training only; the official weights expect images scaled once more.
     "googlenet": {"aux_logits": False, "transform_input": True, "init_weights": True},
     "inception_v3": {"aux_logits": False, "transform_input": True, "init_weights": True},
 }
 _TRAINING_ONLY = re.compile(r"aux\d\.|AuxLogits\.")
 _DENSENET_KEY = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(\d)")
-"""In the published files of DenseNet names have one more dot."""
+"""Names in the published files of DenseNet have one more dot."""
 _ONE_SIZE = ("vit", "maxvit")
-"""Networks that learned the positions of one image size."""
+"""Networks with position embeddings of one image size."""
 
 ALIASES = {"squeezenet": "squeezenet1_1", "resnext50": "resnext50_32x4d"}
-"""Short names and torchvision's for the same networks."""
+"""Short names, and torchvision's for the same networks."""
 
 NINE = (
     "resnet34",
@@ -114,10 +114,10 @@ def torchvision_names() -> tuple[str, ...]:
 
 
 def build_torchvision(request: Request) -> Classifier:
-    """Build a network of torchvision's but for the stem, the number of channels and the last layer.
+    """Build a network of torchvision with another stem, number of channels and last layer.
 
-    The small stem is a 3 x 3 convolution with stride 1 and no max-pooling behind it. Pretrained are all weights but
-    those of the last layer; see `fit_channels` for images without three channels.
+    The small stem is a 3 x 3 convolution with stride 1 and no max-pooling. All layers but the last can be pretrained;
+    see `fit_channels` for other than three channels.
 
     Example:
         >>> from evenhand.models.classifier import Request
@@ -144,7 +144,7 @@ def build_torchvision(request: Request) -> Classifier:
 
 
 def torchvision_transform(name: str) -> InputTransform:
-    """Return what the makers of the official weights put images through.
+    """Return the preprocessing of the official weights.
 
     Example:
         >>> from evenhand.models._zoo import torchvision_transform
@@ -163,16 +163,15 @@ def torchvision_transform(name: str) -> InputTransform:
 
 
 def torchvision_weights(name: str) -> Weights:
-    """Return the official weights, after a download if they are not here yet."""
+    """Return the official weights, downloaded if needed."""
     return fetch_weights(name, get_model_weights(ALIASES.get(name, name)).DEFAULT.url)
 
 
 def fit_channels(kernel: Tensor, channels: int) -> Tensor:
-    """Make the first kernel of a trained network, (F, C, h, w), take another number of channels.
+    """Convert the first kernel of a trained network, (F, C, h, w), to another number of channels.
 
-    For one channel the kernel is summed over C: a grey image gives what the image repeated C times gave. For other
-    numbers its slices are repeated in turn and scaled by C / channels, so that the response keeps its size; which
-    channel each slice once looked at is lost.
+    For one channel the kernel is summed over C: a grey image gives the same response as the image repeated C times. For
+    other numbers its slices are repeated in turn and scaled by C / channels, so that the response keeps its size.
 
     Returns:
         The kernel, (F, channels, h, w).
@@ -199,7 +198,7 @@ def _known_family(original: str) -> Family | None:
 
 
 def _two_ends(network: nn.Module) -> Family:
-    """Say of a network without a family where it begins and ends; its stem stays as it is."""
+    """Return the first and last layers of a network without a family; its stem is not changed."""
     first = next(path for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
     *_, last = (path for path, module in network.named_modules() if isinstance(module, nn.Linear))
     return Family(first, None, last, _kaiming_out)
@@ -223,7 +222,9 @@ def _smallest(original: str) -> int:
 
 def _choose_stem(request: Request, family: Family | None, original: str) -> Literal["small", "imagenet"]:
     if request.pretrained is True and request.stem == "small":
-        raise EvenhandError("Pretrained weights need the imagenet stem: leave the stem at auto, or do without them.")
+        raise EvenhandError(
+            "Pretrained weights need the imagenet stem, got small; leave the stem at auto, or leave out --pretrained."
+        )
     stem = request.stem
     if stem == "small" and family is None:
         raise EvenhandError(f"{request.name} has no small stem: leave the stem at auto, or choose imagenet.")
@@ -261,7 +262,7 @@ def _fill_official(network: nn.Module, family: Family, request: Request) -> None
     try:
         _fill(network, family, request, weights)
     except EvenhandError as error:
-        # A download gets its name only when it is whole, so a file that is there came before and is no good.
+        # Downloads are atomic, so the file was there before and is damaged.
         raise EvenhandError(
             f"Cannot use the pretrained weights of {request.name} in {weights.file} ({str(error).rstrip('.')}); delete "
             f"the file, and it will be downloaded again from {weights.source}."

@@ -1,4 +1,4 @@
-"""A pretrained network without its last layer: images to features, with the preprocessing its weights expect."""
+"""Backbones: pretrained networks that compute features, with the preprocessing of their weights."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ class Backbone(nn.Module):
     """A frozen network in evaluation mode: images (N, 3, S, S), normalised, to features (N, F).
 
     Args:
-        network: whose features are taken; its own last layer is not used.
-        transform: what images are put through before.
+        network: the network; its last layer is not used.
+        transform: the preprocessing of images.
         weights: what it was loaded from.
     """
 
@@ -35,7 +35,7 @@ class Backbone(nn.Module):
 
     @property
     def name(self) -> str:
-        """What the network is called in `build_model`."""
+        """The name of the network in `build_model`."""
         return self.network.name
 
     @property
@@ -44,7 +44,7 @@ class Backbone(nn.Module):
         return self.network.num_features
 
     def body_state(self) -> dict[str, Tensor]:
-        """Return the weights of a network whose file timm keeps, by the names that `read_state` gives them."""
+        """Return the weights of a timm network without its last layer, by the names that `read_state` uses."""
         return {key: value.contiguous() for key, value in timm_body(self.network).items()}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def load_backbone(name: str, file: Path | str | None = None) -> Backbone:
         file: weights of that network, a state dict in safetensors or in torch's format; None: the official ones.
 
     Raises:
-        EvenhandError: there is no such network, it has no pretrained weights, or they cannot be had or read.
+        EvenhandError: there is no such network, it has no pretrained weights, or they cannot be loaded.
 
     Example:
         >>> import torch
@@ -77,14 +77,14 @@ def load_backbone(name: str, file: Path | str | None = None) -> Backbone:
 
 
 def find_weights(name: str, file: Path | str | None = None) -> Weights:
-    """Make sure that weights are there, after a download if need be; to be called before any image is decoded.
+    """Find pretrained weights, and download them if needed; called before any image is decoded.
 
     Args:
         name: a network with pretrained weights.
         file: weights of that network; None: the official ones.
 
     Raises:
-        EvenhandError: they cannot be had; the sentence says what to do.
+        EvenhandError: they cannot be found or downloaded.
 
     Example:
         >>> from evenhand.models.backbone import find_weights
@@ -98,14 +98,14 @@ def find_weights(name: str, file: Path | str | None = None) -> Weights:
         return find_lite0()
     if name in BLOCKS_AND_WIDTH:
         raise EvenhandError(f"There are no pretrained weights for {name}; choose a network of torchvision or lite0.")
-    if name.startswith(PREFIX):  # timm fetches and loads in one
+    if name.startswith(PREFIX):  # timm downloads and loads in one step
         size = timm_transform(name).crop_size
         return describe_timm(build_model(name, num_classes=2, image_size=size, pretrained=True))
     return torchvision_weights(name)
 
 
 def input_transform(name: str) -> InputTransform:
-    """Return what images are put through for a pretrained network.
+    """Return the preprocessing of images for a pretrained network.
 
     Example:
         >>> from evenhand.models.backbone import input_transform

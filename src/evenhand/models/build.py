@@ -1,4 +1,4 @@
-"""A name to a network."""
+"""Networks by name."""
 
 import difflib
 from pathlib import Path
@@ -14,11 +14,11 @@ from evenhand.models.classifier import Classifier, Request, Stem
 from evenhand.models.names import LITE0
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)
-"""The networks for CIFAR, those of the paper, and the one whose weights are a package; `list_models` names all."""
+"""The networks for CIFAR, those of the paper, and lite0; `list_models` has all."""
 
 
 def list_models(*, pretrained: bool = False) -> list[str]:
-    """Return every name that `build_model` knows; beside these it takes `timm:NAME`.
+    """Return every name that `build_model` takes; it also takes `timm:NAME`.
 
     Args:
         pretrained: only those with ImageNet weights.
@@ -41,7 +41,7 @@ def build_model(
     stem: Stem = "auto",
     pretrained: bool | Path = False,
 ) -> Classifier:
-    """Build a network by name, freshly initialised unless `pretrained`.
+    """Build a network by name, with fresh weights unless `pretrained`.
 
     Args:
         name: one of `list_models()`, or `timm:NAME` for any network of timm. `resnet8`, `resnet32` and `resnet32x4`
@@ -49,21 +49,20 @@ def build_model(
             `squeezenet` being its version 1.1 and `resnext50` its 32x4d.
         num_classes: K, at least 2.
         channels: C of the images.
-        image_size: shorter side of the images in pixels.
-        stem: how the network begins. `imagenet`: as published, which for most halves height and width twice. `small`:
-            the first convolution is 3 x 3 with stride 1, and no pooling follows. `auto`: `small` up to 96 px where the
-            network can have it, else `imagenet`. The networks for CIFAR have the small stem only, those of timm only
-            their own.
-        pretrained: start from weights trained on ImageNet, for all but the last layer. This needs the imagenet stem,
-            and `auto` chooses it. Where images do not have three channels the first kernel is changed as
-            :func:`evenhand.models._zoo.fit_channels` says. A path: other weights of the same network, a state dict in
+        image_size: shorter side of the images, in pixels.
+        stem: the first layers. `imagenet`: as published, which usually halves height and width twice. `small`: a 3 x 3
+            convolution with stride 1 and no pooling. `auto`: `small` up to 96 px if the network supports it, else
+            `imagenet`. The networks for CIFAR have only the small stem, those of timm only their own.
+        pretrained: load ImageNet weights for all layers but the last. This needs the imagenet stem, which `auto` then
+            chooses. For other than three channels the first kernel is changed by
+            :func:`evenhand.models._zoo.fit_channels`. A path: other weights of the same network, a state dict in
             safetensors or in torch's format.
 
     Returns:
         The network, in training mode on the CPU.
 
     Raises:
-        EvenhandError: an argument is none of these, two do not go together, or weights cannot be had.
+        EvenhandError: an argument is invalid, arguments cannot be combined, or weights cannot be loaded.
 
     Example:
         >>> import torch
@@ -93,10 +92,10 @@ def build_model(
 
 
 def require_model(name: str) -> str:
-    """Return the name if `build_model` knows it, timm's own included: before any data are read for it.
+    """Return the name of a known network, also checked with timm; refuse others before data are read.
 
     Raises:
-        EvenhandError: there is no such network, or timm is missing.
+        EvenhandError: there is no such network, or timm is not installed.
 
     Example:
         >>> from evenhand.models.build import require_model
@@ -109,7 +108,7 @@ def require_model(name: str) -> str:
 
 
 def known_model(name: str) -> str:
-    """Return the name if `build_model` may know it (whether timm has a `timm:NAME`, only timm can say).
+    """Return the name of a known network; a `timm:NAME` is not checked with timm.
 
     Example:
         >>> from evenhand.models.build import known_model

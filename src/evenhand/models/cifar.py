@@ -1,4 +1,4 @@
-"""The residual networks of He et al. (2016, section 4.2) for small images, as the long-tail literature uses them."""
+"""The residual networks of He et al. (2016, section 4.2) for small images, common in the long-tail literature."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ _PUBLISHED = {
 
 
 def build_cifar(request: Request) -> Classifier:
-    """Build one of `BLOCKS_AND_WIDTH`; they have the small stem only, and no weights trained on ImageNet exist.
+    """Build one of `BLOCKS_AND_WIDTH`; they have only the small stem, and no ImageNet weights.
 
     Example:
         >>> from evenhand.models.cifar import build_cifar
@@ -162,7 +162,7 @@ class _Block(nn.Module):
         change = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(maps)))))
         if self.missing:
             # Option A of the paper: skip every other position, and fill the new channels with zeros on both sides. A
-            # pool of one pixel skips like a slice; its gradient keeps channels last, which a slice's does not.
+            # pool of one pixel is like a strided slice, but its gradient keeps channels last.
             before = self.missing // 2
             maps = F.pad(F.avg_pool2d(maps, 1, self.stride), (0, 0, 0, 0, before, self.missing - before))
         return F.relu(maps + change)

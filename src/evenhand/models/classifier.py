@@ -1,4 +1,4 @@
-"""The one shape in which every network is handed out."""
+"""The interface of all networks: logits and features."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 Stem = Literal["auto", "small", "imagenet"]
-"""How a network begins; `auto` where the choice is left open: to the image size, or to timm."""
+"""The first layers of a network; `auto`: by the image size, or those of timm."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `build_model` is asked for; whether it goes together is for the builder of the network to say."""
+    """The arguments of `build_model`, which the builder of each network checks."""
 
     name: str
     num_classes: int
@@ -21,30 +21,30 @@ class Request:
     image_size: int
     stem: Stem
     pretrained: bool | Path
-    """Whether to start from the official ImageNet weights, or a file with others."""
+    """Whether to load the official ImageNet weights, or a file of weights."""
 
 
 class Network(Protocol):
-    """What `Classifier` asks of a module: the two halves of a forward pass, named as in timm."""
+    """What `Classifier` needs of a module: the two halves of a forward pass, named as in timm."""
 
     def forward_features(self, images: Tensor, /) -> Any:
-        """Return whatever the head takes, usually a map (N, F, H, W) or features (N, F)."""
+        """Return the input of the head, usually a map (N, F, H, W) or features (N, F)."""
 
     def forward_head(self, maps: Any, /, *, pre_logits: bool = False) -> Tensor:
         """Return logits (N, K), or with `pre_logits` the features of each image."""
 
 
 class Classifier(nn.Module):
-    """A network that returns logits and, when asked, the features they are made from.
+    """A network that returns logits and optionally features.
 
-    Features are what enters the last linear layer. SqueezeNet has none: it classifies every position of its last map
-    with a 1 x 1 convolution and averages the outcome, so its features are the input of that convolution averaged over
-    the positions, and logits do not follow from them alone.
+    Features are the input of the last linear layer. SqueezeNet has none: it classifies every position of its last map
+    with a 1 x 1 convolution and averages the logits. Its features are the input of that convolution, averaged over the
+    positions, and do not determine its logits.
 
     Args:
         network: the module to wrap, such as `BodyAndHead` or a network of timm.
-        name: what the network is called in `build_model`.
-        stem: how it begins; given to `build_model` with the name, it yields this network again.
+        name: the name of the network in `build_model`.
+        stem: its first layers; `build_model` with this name and stem builds the same network.
         num_features: F.
 
     Example:
@@ -73,9 +73,9 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor, with_features: Literal[True]) -> tuple[Tensor, Tensor]: ...
 
     def forward(self, images: Tensor, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Return logits (N, K) of images (N, C, H, W), and features (N, F) beside them if asked.
+        """Return logits (N, K) of images (N, C, H, W), and with `with_features` also features (N, F).
 
-        While a network of timm trains, its features have seen another draw of the head's dropout than its logits.
+        In training, features and logits of a timm network have different dropout masks of the head.
         """
         maps = self.network.forward_features(images)
         logits = self.network.forward_head(maps)
@@ -84,7 +84,7 @@ class Classifier(nn.Module):
         return logits, torch.flatten(self.network.forward_head(maps, pre_logits=True), 1)
 
     def features(self, images: Tensor) -> Tensor:
-        """Return features (N, F) of images (N, C, H, W), without the cost of logits."""
+        """Return features (N, F) of images (N, C, H, W), without computing logits."""
         return torch.flatten(self.network.forward_head(self.network.forward_features(images), pre_logits=True), 1)
 
     def extra_repr(self) -> str:
@@ -93,11 +93,11 @@ class Classifier(nn.Module):
 
 
 class BodyAndHead(nn.Module):
-    """A `Network` in two modules.
+    """A `Network` made of two modules.
 
     Args:
         body: images (N, C, H, W) to features (N, F) or a map (N, F, H', W').
-        head: what the body returns to logits (N, K).
+        head: the output of the body to logits (N, K).
     """
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:

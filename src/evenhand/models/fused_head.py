@@ -1,4 +1,4 @@
-"""A last layer that leaves its logits to the loss, for so many classes that they should never be held all at once."""
+"""A last layer fused with the loss, for so many classes that logits should not be stored."""
 
 from typing import NamedTuple
 
@@ -9,25 +9,25 @@ from evenhand.models.heads import last_layer
 
 
 class PendingLogits(NamedTuple):
-    """Logits that were not computed: features (N, D), and the layer that would make logits (N, K) of them."""
+    """Logits that are not computed yet: features (N, D), and the linear layer for them."""
 
     features: Tensor
     layer: nn.Linear
 
 
 class DeferringLinear(nn.Linear):
-    """A linear layer that gives logits in evaluation, and in training what a loss needs to do without them."""
+    """A linear layer that returns logits in evaluation, and `PendingLogits` in training."""
 
     def forward(self, input: Tensor) -> Tensor | PendingLogits:  # type: ignore[override]
-        """Return logits (N, K) of features (N, D), or in training both operands."""
+        """Return logits (N, K) of features (N, D), or in training their operands."""
         return PendingLogits(input, self) if self.training else super().forward(input)
 
 
 def defer_logits(model: Classifier) -> bool:
-    """Let the last layer of a network leave its logits to the loss, in place; weights and their names stay.
+    """Make the last layer of a network return `PendingLogits` in training, in place; weights do not change.
 
     Returns:
-        Whether it does: only a plain linear layer can.
+        Whether the last layer is a plain linear one, which this needs.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The last layer of a network: which it is, and others in its place."""
+"""The last layer of a network, and replacements for it."""
 
 import math
 from typing import Any
@@ -14,12 +14,12 @@ from evenhand.models.names import LEAST_SCALE, MOST_SCALE
 
 
 class CosineHead(nn.Module):
-    """A last layer whose weights and features are normalised: scale * cos(feature, weight of the class).
+    """A cosine classifier: scale * cos(feature, weight of the class).
 
     Args:
         num_features: F.
         num_classes: K.
-        scale: what cosines are multiplied by to become logits.
+        scale: factor from cosines to logits.
 
     Example:
         >>> import torch
@@ -36,9 +36,9 @@ class CosineHead(nn.Module):
         self.scale = scale
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return logits (N, K) of features (N, F), in float32 also where the network computes with less."""
+        """Return logits (N, K) of features (N, F), in float32 also under autocast."""
         device = features.device.type
-        if torch.is_autocast_enabled(device):  # cosines of a few digits would be coarser than the margins they obey
+        if torch.is_autocast_enabled(device):  # bfloat16 cosines are coarser than the margins
             with torch.autocast(device, enabled=False):
                 return self._logits(features.float())
         return self._logits(features)
@@ -53,7 +53,7 @@ class CosineHead(nn.Module):
 
 
 class ScaledHead(nn.Linear):
-    """A linear layer whose logits are multiplied by a learned scale of each class (learnable weight scaling)."""
+    """A frozen linear layer with one learned scale per class (learnable weight scaling)."""
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__(num_features, num_classes)
@@ -67,7 +67,7 @@ class ScaledHead(nn.Linear):
 
 
 def last_layer(model: Classifier) -> str:
-    """Return the path of the layer that makes logits.
+    """Return the path of the last layer.
 
     Example:
         >>> from evenhand.models.build import build_model
@@ -83,11 +83,11 @@ def last_layer(model: Classifier) -> str:
 
 
 def replace_head(model: Classifier, head: str) -> Classifier:
-    """Give a network another last layer, freshly initialised, in place.
+    """Replace the last layer of a network by a fresh one, in place.
 
     Args:
         model: the network.
-        head: `linear` (as it is), `cosine:scale=30`, or `scaled`.
+        head: `linear` (no change), `cosine:scale=30`, or `scaled`.
 
     Returns:
         The network.
@@ -109,7 +109,9 @@ def replace_head(model: Classifier, head: str) -> Classifier:
     path = last_layer(model)
     old = model.get_submodule(path)
     if not isinstance(old, nn.Linear):
-        raise EvenhandError(f"{model.name} does not end in a linear layer, which a {name} head would replace.")
+        raise EvenhandError(
+            f"{model.name} does not end in a linear layer, which a {name} head needs; choose another network."
+        )
     new: nn.Module
     if name == "cosine":
         new = CosineHead(old.in_features, old.out_features, scale=scale)
@@ -121,7 +123,7 @@ def replace_head(model: Classifier, head: str) -> Classifier:
 
 
 def read_head(head: str) -> tuple[str, float]:
-    """Read which last layer is meant, and its scale.
+    """Parse the spec of a last layer into its name and scale.
 
     Raises:
         EvenhandError: there is no such head.

@@ -1,4 +1,4 @@
-"""What a pretrained network expects an image to be put through before it looks at it."""
+"""The preprocessing that a pretrained network expects."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True, kw_only=True)
 class InputTransform:
-    """Resize, cut a square from the centre, normalise: as the weights of a network were judged by their makers.
+    """Resize, centre crop and normalise, as in the evaluation of the pretrained weights.
 
     Example:
         >>> from evenhand.models.transform import InputTransform
@@ -22,14 +22,14 @@ class InputTransform:
     """
 
     resize_size: int
-    """Length to bring the shorter side to, in pixels."""
+    """Length in pixels that the shorter side is resized to."""
     crop_size: int
-    """Height and width of the square that the network sees."""
+    """Height and width of the centre crop."""
     resize_rule: Literal["shorter", "stretch"] = "shorter"
-    """`shorter`: the aspect is kept. `stretch`: both sides get this length, whatever the shape."""
+    """`shorter`: the aspect ratio is kept. `stretch`: both sides are resized to this length."""
     interpolation: Interpolation = "bilinear"
     mean: tuple[float, ...] = IMAGENET_MEAN
-    """Of each channel, in units where 255 is 1."""
+    """Per channel, for pixels from 0 to 1."""
     std: tuple[float, ...] = IMAGENET_STD
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class InputTransform:
             raise EvenhandError(f"mean and std need one value per channel and std must be positive, got {self}.")
 
     def at(self, size: int) -> "InputTransform":
-        """Return the same for another size of the square, and in proportion of what it is cut from.
+        """Return the preprocessing for another crop size, with the resize size in proportion.
 
         Example:
             >>> from evenhand.models.transform import InputTransform
@@ -54,5 +54,5 @@ class InputTransform:
         return replace(self, crop_size=size, resize_size=max(size, round(size * self.resize_size / self.crop_size)))
 
     def fingerprint(self) -> str:
-        """Return a short hash of all that is done to an image."""
+        """Return a short hash of the preprocessing."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]

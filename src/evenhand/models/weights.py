@@ -1,4 +1,4 @@
-"""Files of pretrained weights: where they are, what they are known by, and how they are read."""
+"""Files of pretrained weights: download, hash, reading, and loading into a network."""
 
 import contextlib
 import hashlib
@@ -26,21 +26,21 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True)
 class Weights:
-    """Pretrained weights: the file they are in, its content, and where it is from."""
+    """Pretrained weights: their file, hash and source."""
 
     file: Path | None
-    """None: another library keeps them."""
+    """None: another library stores them."""
     sha256: str
-    """Of the file; where there is none, of the tensors by name."""
+    """Hash of the file; without a file, of the tensors by name."""
     source: str
-    """For people: an address, a package or a path."""
+    """A URL, a package or a path, for messages."""
 
 
 def fetch_weights(name: str, url: str) -> Weights:
-    """Return weights that have an address, after a download if they are not in torch's folder of weights yet.
+    """Return weights by URL, downloaded if they are not in torch's folder of weights.
 
     Raises:
-        EvenhandError: they cannot be had; the sentence has the address and the folder to put them into.
+        EvenhandError: they cannot be downloaded; with the URL and the folder to put them into.
     """
     folder = Path(torch.hub.get_dir(), "checkpoints")
     file = folder / Path(urlparse(url).path).name
@@ -48,21 +48,21 @@ def fetch_weights(name: str, url: str) -> Weights:
         prefix = _HASH.search(file.name)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # torch prints to stdout that it downloads, where a table or JSON may be expected.
+            # torch prints to stdout, which may be a table or JSON.
             with contextlib.redirect_stdout(sys.stderr):
                 torch.hub.download_url_to_file(
                     url, str(file), hash_prefix=prefix[1] if prefix else None, progress=sys.stderr.isatty()
                 )
         except Exception as error:  # a broken connection raises nearly anything
             raise EvenhandError(
-                f"Cannot download the pretrained weights of {name} ({reason(error)}); get {url} some other way and put "
+                f"Cannot download the pretrained weights of {name} ({reason(error)}); download {url} yourself and put "
                 f"the file into {folder}."
             ) from error
     return describe_file(file, source=url)
 
 
 def describe_file(file: Path, source: str | None = None) -> Weights:
-    """Return what a file of weights is known by.
+    """Return the hash and source of a file of weights.
 
     Example:
         >>> import tempfile
@@ -91,7 +91,7 @@ def _digest(file: Path, size: int, changed: int) -> str:  # noqa: ARG001 - size 
 
 
 def describe_tensors(state: dict[str, Tensor], source: str) -> Weights:
-    """Return what weights are known by whose file another library keeps."""
+    """Return the hash and source of weights whose file another library stores."""
     digest = hashlib.sha256()
     for key in sorted(state):
         value = state[key].detach().cpu().contiguous()
@@ -104,8 +104,8 @@ def read_state(file: Path | None) -> dict[str, Tensor]:
     """Read a state dict, from safetensors or from torch's format; nothing in the file is executed.
 
     Args:
-        file: in torch's format the dict may lie under `state_dict` or `model`, and names may begin with `module.`; or
-            the weights of a run.
+        file: safetensors, or torch's format, where the dict may be under `state_dict` or `model` and names may begin
+            with `module.`; or the weights of a run.
 
     Raises:
         EvenhandError: the file is damaged or holds something else.
@@ -122,16 +122,16 @@ def read_state(file: Path | None) -> dict[str, Tensor]:
         for key in ("state_dict", "model"):
             content = content[key] if isinstance(content.get(key), dict) else content
         if not content or not all(isinstance(value, Tensor) for value in content.values()):
-            raise ValueError("it holds no state dict")
+            raise ValueError("it has no state dict")
     except Exception as error:  # a damaged pickle raises nearly anything
         plain = isinstance(error, OSError | ValueError | SafetensorError)
-        why = reason(error) if plain else "it is damaged, or holds something else than weights"
-        raise EvenhandError(f"Cannot read the weights in {file}: {why}; get the file again.") from error
+        why = reason(error) if plain else "it is damaged or has something else than weights"
+        raise EvenhandError(f"Cannot read the weights in {file}: {why}; use another file.") from error
     return _plain_names({str(key).removeprefix("module."): value for key, value in content.items()})
 
 
 def _plain_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Name the weights of a run as the network itself does, and leave the last layer out, which has other classes."""
+    """Return the weights of a run by the names of the plain network, without the last layer."""
     if not all(key.startswith("network.") for key in state):
         return state
     names = {key: key.removeprefix("network.").removeprefix("body.") for key in state}
@@ -139,21 +139,21 @@ def _plain_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fill(network: nn.Module, state: dict[str, Tensor], *, what: str, fresh: str | tuple[str, ...] = ()) -> None:
-    """Put pretrained weights into a network, all but the fresh ones.
+    """Load pretrained weights into a network, all but the fresh ones.
 
     Args:
-        network: what to fill.
-        state: weights by the names that the network gives them.
+        network: the network.
+        state: weights by the names of the network.
         what: for the message, such as `The weights in resnet18.pth`.
-        fresh: weights whose names begin like this stay as they were initialised, whatever the state says of them.
+        fresh: prefixes of weights that are not loaded.
 
     Raises:
-        EvenhandError: the weights are those of another network.
+        EvenhandError: the weights belong to another network.
     """
     own = network.state_dict()
     wanted = {key for key in own if not key.startswith(fresh)}
     state = {key: value for key, value in state.items() if not key.startswith(fresh)}
-    # Files from before 2018 do not count batches, and nothing that is computed here depends on it.
+    # Files from before 2018 lack these counters, which nothing here needs.
     lost = sorted(key for key in wanted - set(state) if not key.endswith("num_batches_tracked"))
     foreign = sorted(set(state) - wanted)
     other = sorted(key for key in wanted & set(state) if state[key].shape != own[key].shape)
@@ -162,4 +162,4 @@ def fill(network: nn.Module, state: dict[str, Tensor], *, what: str, fresh: str 
             raise EvenhandError(f"{what} belong to another network: the file {fault} {some(keys, 2)}.")
     with torch.no_grad():
         for key, value in state.items():
-            own[key].copy_(value)  # load_state_dict would ask some networks for a version that plain files lack
+            own[key].copy_(value)  # some networks' load_state_dict needs a version that plain files lack
