@@ -198,4 +198,4 @@ def test_mistakes_are_one_sentence(
     weights.write_bytes(weights.read_bytes()[:-100])
     refused("damaged", copy)
     (copy / "weights" / "last.safetensors").unlink()
-    refused("best.safetensors, the best epoch so far, too.", copy)
+    refused("best.safetensors, the best epoch so far.", copy)

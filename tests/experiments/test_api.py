@@ -58,7 +58,7 @@ def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"objectives": ["ce"]}, "at least 2 objectives, got 'ce'"),
-        ({"objectives": ["ce", "post-hoc"], "settings": ["select=last"]}, "chooses its tau on validation images"),
+        ({"objectives": ["ce", "post-hoc"], "settings": ["select=last"]}, "chooses tau on validation images"),
         ({"seeds": 0}, "at least 1 seed"),
         ({"margin": -1}, "a fraction from 0 to 1, such as 0.01 for one point, got -1"),
         ({"margin": 1.0}, "a fraction from 0 to 1, such as 0.01 for one point, got 1"),

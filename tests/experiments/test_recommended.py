@@ -89,7 +89,7 @@ def test_missing_runs_are_one_sentence(comparison, tmp_path):
     (tmp_path / "comparison.json").write_text(json.dumps(content))
     with pytest.raises(EvenhandError, match="recommends nothing; run evenhand compare again"):
         load(tmp_path)
-    with pytest.raises(EvenhandError, match="An ensemble is made of the runs of a comparison"):
+    with pytest.raises(EvenhandError, match="An ensemble needs a comparison"):
         load(runs_of(found)[0], ensemble=True)
 
 

@@ -71,7 +71,7 @@ def test_images_count_by_what_they_gained_wherever_they_were_tested(compared: Pa
 
 def test_the_page_and_the_model_of_such_a_comparison(compared: Path) -> None:
     page = write_report([compared], embedding=False).read_text()
-    assert "3 seeds of each objective, 1,077 test images" in page
+    assert "3 seeds per objective, 1,077 test images" in page
     assert "Every seed has its own test set" in page
     assert evenhand.load(compared).predict(load_source("digits").pixels.images[:2]).shape == (2, 10)
 

@@ -7,7 +7,7 @@ import pytest
 
 from evenhand.experiments.comparison import ComparisonResult, compare_runs
 from evenhand.report._listing import Listing
-from evenhand.report._report_data import read_material
+from evenhand.report._report_data import read_report_data
 from evenhand.report._tables import difference_table, objective_table
 from evenhand.runs.comparison import (
     Comparison,
@@ -47,12 +47,12 @@ def test_its_interim_analysis_is_read() -> None:
 
 def test_report_listing_and_recommendation_read_it() -> None:
     assert is_comparison(OLD)
-    material = read_material([OLD])
-    assert [len(runs) for runs in material.finished.values()] == [2, 2]
-    assert [row[0].text for row in objective_table(material).rows] == ["ce", "balanced-softmax"]
+    data = read_report_data([OLD])
+    assert [len(runs) for runs in data.finished.values()] == [2, 2]
+    assert [row[0].text for row in objective_table(data).rows] == ["ce", "balanced-softmax"]
     assert difference_table(Comparison.read(OLD)).rows[0][-1].text == "undecided"
     listing = Listing(OLD)
-    listing.look()
+    listing.refresh()
     [listed] = listing.comparisons()
     assert listed.problems == ()
     assert [name for name, _ in listed.balanced_accuracy] == ["balanced-softmax", "ce"]

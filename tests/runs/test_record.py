@@ -140,7 +140,7 @@ def matrix(*values: int) -> str:
         ),
         (lambda c: c["summary"]["per_class"]["name"].pop(), "its columns differ in length: .*'name': 2, 'group': 3"),
         (lambda c: c["history"]["epoch"].pop(), "its columns differ in length"),
-        (lambda c: c["history"].update(epoch=[1, 3]), "row 2 is of epoch 3"),
+        (lambda c: c["history"].update(epoch=[1, 3]), "row 2 has epoch 3"),
         (lambda c: c["config"].update(epochs=1), "its history has 2 epochs, its config 1"),
         (lambda c: c["config"].update(epochs=0), "epochs cannot be 0"),
     ],

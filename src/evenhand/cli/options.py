@@ -51,9 +51,8 @@ def setting_option(name: str, key: str) -> Any:
 
     Example:
         >>> from evenhand.cli.options import setting_option
-        >>> option = setting_option("skip_bad", "data.skip_bad").__metadata__[0]
-        >>> option.param_decls, option.help
-        (('--skip-bad',), 'Leave out unreadable images.')
+        >>> setting_option("skip_bad", "data.skip_bad").__metadata__[0].help
+        'Leave out unreadable images.'
     """
     field, flag = find_field(key), f"--{name.replace('_', '-')}"
     kind = option_type(field)

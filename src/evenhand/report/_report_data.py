@@ -88,7 +88,7 @@ def _read_run(folder: Path) -> Run:
     """Read the required files, so that damage is reported before anything is drawn."""
     run = Run(folder)
     if not run.begun:
-        found = "has no config and no comparison" if folder.is_dir() else "is no folder"
+        found = "has no config and no comparison" if folder.is_dir() else "is not a folder"
         raise EvenhandError(f"{folder} is neither a run nor a comparison: it {found}.")
     _ = run.config, run.history
     if run.finished:
