@@ -1,7 +1,7 @@
 """How much of a model's errors is a shift of its classes against each other, which an offset of each logit would mend.
 
-The offsets with the best balanced accuracy are searched on one half of the test images and judged on the other, both
-ways round. This looks at test labels: it explains a result and is no way to choose a model.
+The offsets with the best balanced accuracy are searched on one half of the test images and evaluated on the other, both
+ways round. This uses test labels: it explains a result and is no way to choose a model.
 
     python docs/results/long-tailed/offset.py RUN...
 """
@@ -40,10 +40,10 @@ def main() -> None:
         found = Run(Path(folder)).predictions
         logits, half = found.logits.astype(np.float64), np.random.default_rng(0).random(len(found)) < 0.5
         plain, moved = [], []
-        for fitted, judged in ((half, ~half), (~half, half)):
+        for fitted, held_out in ((half, ~half), (~half, half)):
             offset = best_offset(logits[fitted], found.targets[fitted])
-            plain.append(reached(logits[judged], found.targets[judged]))
-            moved.append(reached(logits[judged] + offset, found.targets[judged]))
+            plain.append(reached(logits[held_out], found.targets[held_out]))
+            moved.append(reached(logits[held_out] + offset, found.targets[held_out]))
         print(f"{Path(folder).name}: {np.mean(plain):.1%}, with offsets {np.mean(moved):.1%}")
 
 
