@@ -102,7 +102,7 @@ def test_pictures_are_filtered_by_what_they_are_and_what_they_were_taken_for(pag
     seen = [item.get_attribute("data-actual") for item in items.all() if item.is_visible()]
     assert seen
     assert set(seen) == {actual}
-    assert panel.locator("output").inner_text() == f"{len(seen)} of {items.count()} pictures"
+    assert panel.locator("output").inner_text() == f"{len(seen)} of {items.count()} images"
     predicted = items.first.get_attribute("data-predicted") or ""
     panel.get_by_role("combobox").nth(1).select_option(label=predicted)
     assert {item.get_attribute("data-predicted") for item in items.all() if item.is_visible()} == {predicted}
@@ -135,7 +135,7 @@ def test_everything_is_reached_by_keyboard(page: "Page") -> None:
         reached.append(what)
         if what == "errors button" and page.evaluate("document.activeElement.closest('.gallery') !== null"):
             break
-    assert {"classes input", "classes button", "confusion button", "classes div", "errors select"} <= set(reached)
+    assert {"recall input", "recall button", "confusion button", "recall div", "errors select"} <= set(reached)
     page.keyboard.press("Enter")
     assert page.get_by_role("dialog").is_visible()
     page.keyboard.press("Escape")
@@ -183,7 +183,7 @@ def test_without_scripts_everything_is_there_to_read(browser: "Browser", address
         assert shown(page.locator("#errors .panel")) == ["ce", "cce"]
         assert len(classes(page)) == len(NAMES)
         assert not page.get_by_label("Show classes with").is_visible()
-        assert page.locator("section").count() == 11
+        assert page.locator("section").count() == 9
         assert all(section.is_visible() for section in page.locator("section").all())
 
 
