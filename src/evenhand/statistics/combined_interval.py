@@ -23,10 +23,12 @@ class Evidence:
 
     The interval at a level is :math:`\bar d \pm h` with
 
-    .. math:: h^2 = \max\bigl(t_s^2 e_s^2 + t_i^2 u_i^2, \; t_i^2 e_i^2\bigr)
+    .. math:: h^2 = \max\bigl(k^2 t_s^2 e_s^2 + t_i^2 u_i^2, \; t_i^2 e_i^2\bigr)
 
     from the standard errors over seeds :math:`e_s`, over images :math:`e_i`, and of what all seeds share on these
-    images :math:`u_i`, and the quantiles t of their degrees of freedom. It holds wherever each of the two intervals
+    images :math:`u_i`, the quantiles t of their degrees of freedom, and k, which is above 1 on the side where seeds
+    have a tail. Where seeds rotate, :math:`u_i` includes the training images they share, and the second term is left
+    out: :math:`e_s` includes the sampling of images. It holds wherever each of the two intervals
     does, and also where both noises are of a size: there, asking both to exclude 0 claims too much (9% for 5% in
     simulations).
     """
@@ -34,31 +36,32 @@ class Evidence:
     seeds: SeedDifference
     images: ImageError | None = None
 
-    def half_width(self, level: float) -> float | None:
-        """Return h at a level in (0, 1); None where seeds show no spread."""
+    def half_width(self, level: float, side: int) -> float | None:
+        """Return h at a level in (0, 1) of the lower end (side -1) or the upper one (1); None without a spread."""
         over_seeds = self.seeds.interval(level)
         if over_seeds is None:
             return None
-        half = over_seeds[1] - self.seeds.mean
+        half = self.seeds.mean - over_seeds[0] if side < 0 else over_seeds[1] - self.seeds.mean
         if self.images is None:
             return half
         quantile = float(stdtrit(self.images.freedom, 1 - level / 2))
-        return max(math.hypot(half, quantile * self.images.shared), quantile * self.images.error)
+        both = math.hypot(half, quantile * self.images.shared)
+        return both if self.images.rotated else max(both, quantile * self.images.error)
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """Return the interval that misses the true difference with this probability at most."""
-        half = self.half_width(level)
-        return None if half is None else (self.seeds.mean - half, self.seeds.mean + half)
+        below, above = self.half_width(level, -1), self.half_width(level, 1)
+        return None if below is None or above is None else (self.seeds.mean - below, self.seeds.mean + above)
 
     @property
     def p(self) -> float | None:
         """The level at which the interval just reaches 0; None where nothing can be tested."""
         if self.images is None or self.seeds.p is None:
             return self.seeds.p
-        size = abs(self.seeds.mean)
+        size, side = abs(self.seeds.mean), -1 if self.seeds.mean > 0 else 1
 
         def beyond(level: float) -> float:
-            return (self.half_width(level) or 0.0) - size
+            return (self.half_width(level, side) or 0.0) - size
 
         if beyond(ALWAYS) >= 0:
             return 1.0

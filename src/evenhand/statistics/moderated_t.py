@@ -12,6 +12,8 @@ from evenhand.statistics.paired import ROUNDING
 
 MOST_WEIGHT = 4.0
 """The usual spread counts for at most so many degrees of freedom, however many rivals there are."""
+MOST_STRETCH = 0.4
+"""An interval is longer on the side of the tail by this much for each unit of skewness, at most."""
 SHARE = 2 / 3
 """And for this share of those that the rivals have: their spreads are like an objective's own, but not the same."""
 
@@ -28,20 +30,37 @@ class SeedDifference:
     """Standard error of the mean; None where nothing spreads, and so nothing can be tested."""
     freedom: float | None = None
     """Degrees of freedom of that error."""
+    skewness: float = 0.0
+    """Of the differences: mean cube over the cube of the standard deviation, n below both lines."""
+
+    def stretch(self, side: int) -> float:
+        r"""Return by which factor the interval is longer on one side, as differences have their tail there.
+
+        .. math:: 1 + \min(0.4, 1 / \sqrt n) \max(0, \pm g)
+
+        A mean of few skewed differences lies too often on the side without the tail, with too small a spread. The
+        factor is a bounded form of Johnson's (1978) correction, chosen by simulation: with exponential noise in one of
+        two arms a test at 5% errs in at most 6%, without it in up to 7.8%.
+
+        Args:
+            side: -1 for the lower end, 1 for the upper one.
+        """
+        return 1 + min(MOST_STRETCH, self.n**-0.5) * max(0.0, side * self.skewness)
 
     @property
     def p(self) -> float | None:
         """Of the two-sided t-test; None where nothing can be tested."""
         if self.error is None or self.freedom is None:
             return None
-        return min(1.0, float(2 * stdtr(self.freedom, -abs(self.mean) / self.error)))
+        error = self.error * self.stretch(-1 if self.mean > 0 else 1)
+        return min(1.0, float(2 * stdtr(self.freedom, -abs(self.mean) / error)))
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """Return the two-sided interval that misses the true difference with this probability."""
         if self.error is None or self.freedom is None or not level > 0:
             return None
         half = float(stdtrit(self.freedom, 1 - level / 2)) * self.error
-        return self.mean - half, self.mean + half
+        return self.mean - half * self.stretch(-1), self.mean + half * self.stretch(1)
 
 
 def moderated_differences(
@@ -60,7 +79,7 @@ def moderated_differences(
     was chosen by simulation, before any data: estimating it from them claims too much. Claims of one family at 5% in
     all are wrong in at most 5% where spreads are equal, or differ by a factor of :math:`e^{0.5}` (one standard
     deviation of their logarithms), with noise of heavy tails and with ties; fixed spreads that differ by a factor of 3
-    cost up to 7%.
+    cost up to 7%. Intervals are longer on the side where differences have a tail (:meth:`SeedDifference.stretch`).
 
     Pairs that all differ by the same amount have no spread to measure that amount with, and are not tested; neither do
     they count for what is usual.
@@ -97,11 +116,13 @@ def moderated_differences(
     variances = differences.var(axis=1, ddof=1)
     usual, weight = _usual_variance(table[[True, *spreads]], variances[spreads])
     errors = np.sqrt((weight * usual + (n - 1) * variances) / (weight + n - 1) / n)
+    cubes = ((differences - differences.mean(axis=1, keepdims=True)) ** 3).mean(axis=1)
+    skewness = cubes / np.where(variances > 0, variances * (n - 1) / n, 1.0) ** 1.5
     found = {}
     for place, name in enumerate(names[1:]):
         mean, freedom = float(means[place]), weight + n - 1
         found[name] = (
-            SeedDifference(mean, n, math.sqrt(variances[place]), float(errors[place]), freedom)
+            SeedDifference(mean, n, math.sqrt(variances[place]), float(errors[place]), freedom, float(skewness[place]))
             if spreads[place]
             else SeedDifference(mean, n, 0.0)
         )
