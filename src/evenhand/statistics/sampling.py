@@ -119,6 +119,6 @@ def class_variances(around: NDArray[np.float64], units: Units) -> tuple[NDArray[
     usual = float(((around**2).sum() + 1) / (len(around) - len(counts) + BORROWED))
     squares = np.bincount(units.classes, (weights * around) ** 2)
     own = np.divide(counts * squares, counts - 1, out=np.zeros(len(counts)), where=counts > 1)
-    borrowed: NDArray[np.float64] = usual * np.bincount(units.classes, weights**2)
-    variances: NDArray[np.float64] = ((counts - 1) * own + BORROWED * borrowed) / (counts - 1 + BORROWED)
-    return variances, borrowed
+    borrowed = usual * np.bincount(units.classes, weights**2)
+    variances = ((counts - 1) * own + BORROWED * borrowed) / (counts - 1 + BORROWED)
+    return variances.astype(np.float64), borrowed.astype(np.float64)
