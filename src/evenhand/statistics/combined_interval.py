@@ -83,7 +83,8 @@ class Evidence:
             return None
         n = np.arange(seen.n + 1, seen.n + MOST_SEEDS + 1)
         error = seen.error * np.sqrt(seen.n / n)
-        half = stdtrit(seen.freedom + n - seen.n, 1 - level / 2) * error
+        longer = seen.stretch(-1 if seen.mean > 0 else 1)
+        half = stdtrit(seen.freedom + n - seen.n, 1 - level / 2) * error * longer
         if self.images is not None:
             quantile = float(stdtrit(self.images.freedom, 1 - level / 2))
             half = np.hypot(half, quantile * self.images.shared)
