@@ -197,17 +197,12 @@ class _Guard:
     def _is_known(self, given: str) -> bool:
         try:
             name = urlsplit(f"//{given}").hostname or ""
+            if name in self.names:
+                return True
+            ipaddress.ip_address(name)
         except ValueError:
             return False
-        return name in self.names or (self.open and _is_address(name))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return self.open
 
 
 class _Pages:
@@ -225,9 +220,8 @@ class _Pages:
         )
 
     def page(self, _: Request) -> Response:
-        content = self._list()
         html = self.environment.get_template("serve.html.j2").render(
-            **content,
+            **self._list(),
             root=str(self.listing.root),
             run_columns=RUN_COLUMNS,
             comparison_columns=COMPARISON_COLUMNS,
@@ -281,9 +275,8 @@ class _Pages:
         return Response(self.own[name], media_type=STATIC[name])
 
     def _list(self) -> dict[str, Any]:
-        runs = self.listing.runs()
         return {
-            "runs": [run_row(run) for run in runs],
+            "runs": [run_row(run) for run in self.listing.runs()],
             "comparisons": [comparison_row(each) for each in self.listing.comparisons()],
             "note": self.listing.note,
         }
