@@ -274,8 +274,7 @@ def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
             column.orderings[measure] = compare_order(
                 published, values, resolution=step, reduced=reduced, failed=failed
             )
-        others = [method for method in values if method != column.reference]
-        gains = {other: _paired(values, column.reference, other, step) for other in others}
+        gains = {other: _paired(values, column.reference, other, step) for other in values if other != column.reference}
         column.gains[measure] = {other: gain for other, gain in gains.items() if gain is not None}
         alpha = _paired(values, "FL", PLAIN_FOCAL, step)
         if alpha is not None:
