@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenhand.core.errors import EvenhandError
@@ -19,7 +18,7 @@ from evenhand.core.files import check_target, write_text
 from evenhand.core.text import some
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
-from evenhand.report._escape import spelled_out
+from evenhand.report._escape import page_environment
 from evenhand.report._gallery import ConfidentError, most_confident_errors
 from evenhand.report._report_data import ReportData, read_report_data
 from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
@@ -85,14 +84,7 @@ def render(data: ReportData, *, embedding: bool = True) -> str:
     templates = files("evenhand.report") / "templates"
     script = (templates / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment = Environment(
-        loader=PackageLoader("evenhand.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=spelled_out,
-    )
+    environment = page_environment(trim=True)
     runs = data.predictions()
     figures = [figure for figure in PAGE if embedding or figure is not EMBEDDING]
     return environment.get_template("report.html.j2").render(

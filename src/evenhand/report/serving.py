@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-import jinja2
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -31,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import json_line
-from evenhand.report._escape import spelled_out
+from evenhand.report._escape import page_environment
 from evenhand.report._limits import FewLines, LimitedProtocol
 from evenhand.report._listing import Listing
 from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
@@ -212,12 +211,7 @@ class _Pages:
         self.listing, self.poll_seconds = listing, poll_seconds
         templates = files("evenhand.report") / "templates"
         self.own = {name: (templates / name).read_bytes() for name in STATIC}
-        self.environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("evenhand.report"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            finalize=spelled_out,
-        )
+        self.environment = page_environment()
 
     def page(self, _: Request) -> Response:
         html = self.environment.get_template("serve.html.j2").render(
