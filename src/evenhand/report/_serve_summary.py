@@ -37,7 +37,7 @@ def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
             "imbalance": config.data.imbalance,
             "objective": _text(config.objective),
             "model": _text(config.model.name),
-            "seed": config.seed if abs(config.seed) < 2**53 else None,  # exact in JavaScript
+            "seed": config.seed if config.seed < 2**53 else None,  # exact in JavaScript
             "epochs": config.epochs,
         }
     if run.has(HISTORY) and "history" in read:
