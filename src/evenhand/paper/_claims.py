@@ -1,6 +1,6 @@
 """The claims of the paper's text, checked against its own tables and against our runs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -41,10 +41,10 @@ class Claim:
     """The number of columns where it may fail: the text says almost all."""
 
 
-def method_columns() -> Iterator[PublishedColumn]:
-    """Yield every column that compares the four methods."""
-    for table in published_tables().values():
-        yield from (column for column in table.columns if set(column.values) == set(METHODS))
+def method_columns() -> list[PublishedColumn]:
+    """Return every column that compares the four methods."""
+    columns = (column for table in published_tables().values() for column in table.columns)
+    return [column for column in columns if set(column.values) == set(METHODS)]
 
 
 def _cce_best() -> Printed:
@@ -54,7 +54,7 @@ def _cce_best() -> Printed:
             beaten.append(f"{column} ({column.best[0]} {_more(column, column.best[0], 'CCE')})")
         elif len(column.best) > 1:
             ties.append(f"{column} ({', '.join(method for method in column.best if method != 'CCE')})")
-    total = len(list(method_columns()))
+    total = len(method_columns())
     detail = f"best alone in {total - len(beaten) - len(ties)} of {total} columns"
     return Printed("contradicted" if beaten else "holds", detail, tuple(beaten), tuple(ties))
 
@@ -66,7 +66,7 @@ def _cot_over_erm() -> Printed:
             worse.append(f"{column} ({_more(column, 'ERM', 'COT')} less)".replace("(+", "("))
         elif column.values["COT"] == column.values["ERM"]:
             ties.append(str(column))
-    total = len(list(method_columns()))
+    total = len(method_columns())
     detail = f"COT is ahead of ERM in {total - len(worse) - len(ties)} of {total} columns"
     return Printed("contradicted" if worse else "holds", detail, tuple(worse), tuple(ties))
 

@@ -7,7 +7,6 @@ from evenhand.paper._protocols import PROTOCOLS
 from evenhand.paper._published import NETWORKS
 from evenhand.paper.planning import ROAD, StudyCell, StudyOptions, plan
 from evenhand.paper.studies import Study
-from evenhand.runs.config import Config
 
 MIRRORED = {
     ROAD: "a mirrored leftturn looks like a rightturn, and numbers and words are reversed",
@@ -100,7 +99,7 @@ def _recipe(cells: Sequence[StudyCell], options: StudyOptions) -> Iterator[str]:
 
 
 def _mirroring(cells: Sequence[StudyCell]) -> Iterator[str]:
-    configs: dict[str, Config] = {cell.config.data.source.split(":")[0]: cell.config for cell in cells}
+    configs = {cell.config.data.source.split(":")[0]: cell.config for cell in cells}
     for source, config in configs.items():
         if source in MIRRORED:
             own = "so does this study" if config.augmentation.flip else "this study does not"

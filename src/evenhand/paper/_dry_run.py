@@ -41,7 +41,8 @@ def describe_runs(jobs: Sequence[Job], store: RunStore, workers: int | None = No
     )
     lines += _time_lines(left, workers or default_workers(jobs)) if left else []
     lines += [f"warning: {busy}"] if busy and left else []
-    return lines + [f"data are missing: {each}" for each in _missing_data(left)]
+    sources = dict.fromkeys((config.data.source, config.data.root) for config in left)
+    return lines + [f"data are missing: {why}" for source in sources if (why := _missing(*source))]
 
 
 def _time_lines(configs: Sequence[Config], workers: int) -> list[str]:
@@ -102,13 +103,8 @@ def duration_words(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
-def _missing_data(configs: Sequence[Config]) -> list[str]:
-    """Return a sentence for each data set that would have to be downloaded first."""
-    sources = dict.fromkeys((config.data.source, config.data.root) for config in configs)
-    return list(filter(None, (_missing(*source) for source in sources)))
-
-
 def _missing(source: str, root: str | None) -> str:
+    """Return why a data set would have to be downloaded first, empty if it is there."""
     try:
         load_source(source, data_root=root, download=False)
     except EvenhandError as error:

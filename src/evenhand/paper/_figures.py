@@ -11,8 +11,6 @@ from evenhand.core.errors import EvenhandError
 from evenhand.report import figures
 from evenhand.runs.run import Run
 
-Conditions = tuple[str, str, str]
-"""Source, imbalance and network of the runs in one figure."""
 Members = dict[str, list[Run]]
 """Runs by objective, one per seed."""
 
@@ -40,21 +38,17 @@ def draw_paper_figure(name: str, runs: Sequence[Path], folder: Path) -> list[Pat
         return _save(figures.class_distributions(figures.paper_distributions()), folder / name)
     if not runs:
         raise EvenhandError(f"There is no finished run to draw {name} from.")
-    written = []
-    for conditions, members in _by_conditions(runs).items():
-        source, imbalance, network = (part.replace(":", "-").replace("=", "-") for part in conditions)
-        stem = "_".join([name, Path(source).name, *([] if imbalance == "none" else [imbalance]), network])
-        written += _save(DRAWN[name](members), folder / stem)
-    return written
-
-
-def _by_conditions(runs: Sequence[Path]) -> dict[Conditions, Members]:
-    found: dict[Conditions, Members] = {}
+    found: dict[tuple[str, str, str], Members] = {}
     for run in map(Run, runs):
         config = run.config
         conditions = (config.data.source, config.data.imbalance, config.model.name)
         found.setdefault(conditions, {}).setdefault(config.objective, []).append(run)
-    return found
+    written = []
+    for conditions, members in found.items():
+        source, imbalance, network = (part.replace(":", "-").replace("=", "-") for part in conditions)
+        stem = "_".join([name, Path(source).name, *([] if imbalance == "none" else [imbalance]), network])
+        written += _save(DRAWN[name](members), folder / stem)
+    return written
 
 
 def _save(figure: Figure, stem: Path) -> list[Path]:
@@ -82,7 +76,8 @@ def _confusion(members: Members) -> Figure:
 
 def _tsne(members: Members) -> Figure:
     """Draw the first seed of each objective; only images whose features every one of them kept."""
-    kept = {name: _features(runs[0]) for name, runs in members.items()}
+    found = {name: runs[0].features for name, runs in members.items()}
+    kept = {name: (each.ids.tolist(), each.features) for name, each in found.items()}
     shared = set.intersection(*(set(ids) for ids, _ in kept.values()))
     features = {
         name: values[[place for place, each in enumerate(ids) if each in shared]]
@@ -96,8 +91,7 @@ def _tsne(members: Members) -> Figure:
 
 
 def _convergence(members: Members) -> Figure:
-    histories = {name: [run.history for run in runs] for name, runs in members.items()}
-    return figures.error_curves(histories)
+    return figures.error_curves({name: [run.history for run in runs] for name, runs in members.items()})
 
 
 def _errors(members: Members) -> Figure:
@@ -116,7 +110,3 @@ DRAWN: Mapping[str, Callable[[Members], Figure]] = {
 
 def _thumbnails(run: Run) -> tuple[NDArray[np.uint8], list[str]]:
     return run.thumbnails.images, run.thumbnails.ids.tolist()
-
-
-def _features(run: Run) -> tuple[list[str], NDArray[np.float16]]:
-    return run.features.ids.tolist(), run.features.features

@@ -50,7 +50,7 @@ def find_findings(store: RunStore, speed: Path) -> dict[str, list[Finding]]:
     groups = find_groups(store)
     tests: dict[str, Callable[[Group], Finding | None]] = {
         "cce-best": _cce_best,
-        "cot-over-erm": _cot_over_erm,
+        "cot-over-erm": lambda group: _better(group, FOUR["COT"], {"ERM": FOUR["ERM"]}),
         "resnet101": _gain,
         "gamma-best": _gamma_best,
         "gamma-falls": _gamma_falls,
@@ -104,10 +104,6 @@ def difference_words(difference: PairedDifference, unit: str = " points", digits
     return f"{scale * difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
 
 
-def _accuracy(run: FinishedRun) -> float:
-    return run.summary.accuracy
-
-
 def _clear(p: float | None) -> bool:
     return p is not None and p < LEVEL
 
@@ -120,9 +116,8 @@ def _finding(group: Group, detail: str, *, holds: bool, against: float) -> Findi
 
 def _one_difference(group: Group, detail: str, difference: PairedDifference) -> Finding:
     """Test the claim that a difference is above 0."""
-    clear = _clear(difference.p)
     against = 1.0 if difference.p is None or difference.mean >= 0 else difference.p
-    return _finding(group, detail, holds=clear and difference.mean > 0, against=against)
+    return _finding(group, detail, holds=_clear(difference.p) and difference.mean > 0, against=against)
 
 
 def _all_above(group: Group, found: Mapping[str, tuple[PairedDifference, float | None]], over: str) -> Finding:
@@ -141,14 +136,9 @@ def _better(group: Group, one: str, others: Mapping[str, str]) -> Finding | None
 
 
 def _cce_best(group: Group) -> Finding | None:
-    rivals = {name: objective for name, objective in FOUR.items() if name != "CCE"}
     if not all(group.runs.get(objective) for objective in FOUR.values()):
         return None
-    return _better(group, FOUR["CCE"], rivals)
-
-
-def _cot_over_erm(group: Group) -> Finding | None:
-    return _better(group, FOUR["COT"], {"ERM": FOUR["ERM"]})
+    return _better(group, FOUR["CCE"], {name: objective for name, objective in FOUR.items() if name != "CCE"})
 
 
 def _gain(group: Group) -> Finding | None:
@@ -156,17 +146,13 @@ def _gain(group: Group) -> Finding | None:
     config = group.config
     if canonical_source(config.data.source) != "road-marking" or config.model.name not in ("resnet101", "resnet8"):
         return None
-    difference = group.compare(FOUR["CCE"], FOUR["ERM"], _accuracy)
+    difference = group.compare(FOUR["CCE"], FOUR["ERM"], lambda run: run.summary.accuracy)
     if difference is None:
         return None
     detail = f"accuracy {difference_words(difference)}"
     if config.model.name != "resnet101":
-        return Finding(
-            group.where,
-            "not decided",
-            f"{detail}; {config.model.name} decides nothing about ResNet-101",
-            reduced=True,
-        )
+        detail += f"; {config.model.name} decides nothing about ResNet-101"
+        return Finding(group.where, "not decided", detail, reduced=True)
     state: State = "not decided"
     if difference.low is not None and difference.high is not None:
         state = "does not hold" if difference.high < GAIN else "holds" if difference.low > 0 else "not decided"
@@ -239,8 +225,8 @@ def separation(features: NDArray[np.float64], targets: NDArray[np.int64], classe
     """
     members = [features[targets == k] for k in classes]
     centres = [own.mean(axis=0) for own in members]
-    radii = [math.sqrt(float(((own - own.mean(axis=0)) ** 2).sum(axis=1).mean())) for own in members]
-    distances = [float(np.linalg.norm(one - other)) for one, other in combinations(centres, 2)]
+    radii = [np.sqrt(((own - own.mean(axis=0)) ** 2).sum(axis=1).mean()) for own in members]
+    distances = [np.linalg.norm(one - other) for one, other in combinations(centres, 2)]
     return float(np.mean(distances) / np.mean(radii))
 
 

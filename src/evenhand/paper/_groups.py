@@ -37,8 +37,8 @@ class Group:
     @property
     def page(self) -> tuple[object, ...]:
         """What the columns of a page share."""
-        data = self.config.data
-        source, config = canonical_source(data.source).split(":")[0], self.config
+        config, data = self.config, self.config.data
+        source = canonical_source(data.source).split(":")[0]
         return source, data.fraction, data.image_size, config.epochs, config.batch_size, config.schedule
 
     @property
@@ -65,8 +65,8 @@ class Group:
         if not common:
             return None
         ours, theirs = ([measure(self.runs[each][seed]) for seed in common] for each in (one, other))
-        resolution = _one_image(self.runs[one][common[0]]) if measure is score else 0.0
-        return paired_difference(ours, theirs, resolution=resolution)
+        counts = [row.test_count for row in self.runs[one][common[0]].summary.per_class]
+        return paired_difference(ours, theirs, resolution=balanced_resolution(counts) if measure is score else 0.0)
 
 
 def find_groups(store: RunStore) -> list[Group]:
@@ -87,11 +87,6 @@ def find_groups(store: RunStore) -> list[Group]:
 def score(run: FinishedRun) -> float:
     """Return balanced accuracy."""
     return run.summary.balanced_accuracy
-
-
-def _one_image(run: FinishedRun) -> float:
-    """Return how much one test image changes a score."""
-    return balanced_resolution(row.test_count for row in run.summary.per_class)
 
 
 def _learned(runs: dict[str, dict[int, FinishedRun]]) -> dict[str, dict[int, FinishedRun]]:

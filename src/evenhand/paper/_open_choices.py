@@ -1,6 +1,6 @@
 """What the paper leaves open, and what was chosen here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from evenhand.paper._published import NETWORKS
 from evenhand.paper.planning import ROAD, StudyCell
@@ -40,30 +40,20 @@ def open_choices(cells: Sequence[StudyCell]) -> list[str]:
     sources = {config.data.source.split(":")[0] for config in configs}
     methods = {cell.method for cell in cells}
     compared = f" It is compared with {PLAIN_FOCAL}." * (PLAIN_FOCAL in methods)
-    found: Iterable[tuple[str, bool]] = (
+    padding = configs[0].augmentation.padding
+    pixels = "an eighth of the side (at most 4 pixels)" if padding is None else f"{padding} pixels"
+    tiny = ", on Tiny ImageNet 56x56 pixels" if "tiny-imagenet" in sources else ""
+    sizes = " or ".join(f"{size}x{size}" for size in sorted({config.data.image_size or 64 for config in configs}))
+    road = f"Road Marking: images of {sizes} pixels with a margin of 10% around a marking; the paper names neither."
+    warm_up = configs[0].schedule.warmup_epochs
+    found = (
         (SELECTION, True),
         (CLASSES, any(config.data.imbalance != "none" for config in configs)),
         (FOCAL + compared, "FL" in methods),
         (COT, "COT" in methods),
         (STEMS, any(config.model.name in NETWORKS for config in configs)),
-        (_crops(cells, sources), True),
-        (_road(cells), ROAD in sources),
-        (
-            f"Warm-up: the rate rises in every iteration of the first {configs[0].schedule.warmup_epochs:.3g} epochs.",
-            True,
-        ),
+        (f"Crops: {pixels} of padding, then the native size{tiny}.", True),
+        (road, ROAD in sources),
+        (f"Warm-up: the rate rises in every iteration of the first {warm_up:.3g} epochs.", True),
     )
     return [text for text, wanted in found if wanted]
-
-
-def _crops(cells: Sequence[StudyCell], sources: set[str]) -> str:
-    padding = cells[0].config.augmentation.padding
-    pixels = "an eighth of the side (at most 4 pixels)" if padding is None else f"{padding} pixels"
-    tiny = ", on Tiny ImageNet 56x56 pixels" if "tiny-imagenet" in sources else ""
-    return f"Crops: {pixels} of padding, then the native size{tiny}."
-
-
-def _road(cells: Sequence[StudyCell]) -> str:
-    sizes = {cell.config.data.image_size or 64 for cell in cells}
-    shown = " or ".join(f"{size}x{size}" for size in sorted(sizes))
-    return f"Road Marking: images of {shown} pixels with a margin of 10% around a marking; the paper names neither."

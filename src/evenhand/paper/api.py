@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_folder
@@ -27,7 +26,6 @@ from evenhand.runs.record import RunRecord, records_in
 from evenhand.runs.run import Run
 
 OUT = Path("runs/reproduce")
-WITHOUT_RUNS = ("speed", "claims")
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,7 @@ def reproduce(
     _check_records(chosen, records)
     kept = [] if records is None else records_in(records)
     if chosen.id == "claims":
-        checked = claims.check_claims(out, records=kept)
-        return _write_claims(checked, RunStore(out / "runs", kept), out / chosen.id, command)
+        return _write_claims(out, kept, command)
     if chosen.id == "speed":
         return _write_speed(out / chosen.id, command)
     jobs = study_jobs(chosen, options, out)
@@ -173,18 +170,17 @@ def _indented(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _write_claims(
-    checked: list[claims.CheckedClaim], store: RunStore, folder: Path, command: str
-) -> ReproductionResult:
-    found = provenance(store.runs())
+def _write_claims(out: Path, records: Sequence[RunRecord], command: str) -> ReproductionResult:
+    checked = claims.check_claims(out, records=records)
+    found = provenance(RunStore(out / "runs", records).runs())
     content = claims.claims_json(checked, command, found)
     page = claims.claims_markdown(checked, command, found)
     lines = [line for each in checked for line in (each.claim.text, *(f"  {line}" for line in each.lines()))]
-    return ReproductionResult(write_pages(folder, content, claims.claims_rows(checked), page), lines=lines)
+    return ReproductionResult(write_pages(out / "claims", content, claims.claims_rows(checked), page), lines=lines)
 
 
 def _write_speed(folder: Path, command: str) -> ReproductionResult:
     times, found = speed.measure_speed(), speed.machine()
-    content: dict[str, Any] = speed.speed_json(times, command, found)
+    content = speed.speed_json(times, command, found)
     page = speed.speed_markdown(times, command, found)
     return ReproductionResult(write_pages(folder, content, speed.speed_rows(times), page), lines=page.splitlines())

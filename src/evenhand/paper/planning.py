@@ -12,7 +12,7 @@ from evenhand.models.build import require_model
 from evenhand.paper._protocols import PROTOCOLS, Protocol, ProtocolName
 from evenhand.paper._published import published_tables
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, RELEASED, Panel, Study, paper_networks
-from evenhand.runs.config import Config, ScheduleConfig, make_config
+from evenhand.runs.config import Config, make_config
 
 ROAD = "road-marking"
 
@@ -240,10 +240,6 @@ def _config(source: str, imbalance: str, network: str, objective: str, options: 
 def _with_epochs(config: Config, epochs: int) -> Config:
     """Change the number of epochs; warm-up and milestones are scaled with it."""
     scale, schedule = epochs / config.epochs, config.schedule
-    scaled = ScheduleConfig(
-        kind=schedule.kind,
-        milestones=tuple(max(round(milestone * scale), 1) for milestone in schedule.milestones),
-        factor=schedule.factor,
-        warmup_epochs=schedule.warmup_epochs * scale,
-    )
-    return config.model_copy(update={"epochs": epochs, "schedule": scaled})
+    milestones = tuple(max(round(milestone * scale), 1) for milestone in schedule.milestones)
+    scaled = {"milestones": milestones, "warmup_epochs": schedule.warmup_epochs * scale}
+    return config.model_copy(update={"epochs": epochs, "schedule": schedule.model_copy(update=scaled)})

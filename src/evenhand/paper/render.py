@@ -11,6 +11,7 @@ from evenhand.experiments.comparison.verdict import in_points
 from evenhand.paper._ordering import Ordering, noise_words
 from evenhand.paper._provenance import provenance_lines
 from evenhand.paper._published import published_tables
+from evenhand.paper.planning import StudyCell
 from evenhand.paper.results import MEASURES, MeasuredCell, MeasuredColumn, Reproduction
 from evenhand.statistics.paired import PairedDifference
 
@@ -48,15 +49,9 @@ def to_json(result: Reproduction) -> dict[str, Any]:
 
 
 def _column_json(column: MeasuredColumn, measures: Sequence[str]) -> dict[str, Any]:
-    first = column.cells[0].cell
     orderings = {measure: column.orderings[measure] for measure in measures if measure in column.orderings}
     return {
-        "row": first.row,
-        "network": first.config.model.name,
-        "source": first.config.data.source,
-        "imbalance": first.config.data.imbalance,
-        "epochs": first.config.epochs,
-        "fraction": first.config.data.fraction,
+        **_conditions(column.cells[0].cell),
         "cells": [_cell_json(cell, measures) for cell in column.cells],
         "orderings": {measure: _ordering_json(ordering) for measure, ordering in orderings.items()},
         "reference": column.reference,
@@ -68,8 +63,20 @@ def _column_json(column: MeasuredColumn, measures: Sequence[str]) -> dict[str, A
     }
 
 
+def _conditions(cell: StudyCell) -> dict[str, Any]:
+    """Return what the methods of a column share."""
+    config = cell.config
+    return {
+        "row": cell.row,
+        "network": config.model.name,
+        "source": config.data.source,
+        "imbalance": config.data.imbalance,
+        "epochs": config.epochs,
+        "fraction": config.data.fraction,
+    }
+
+
 def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
-    found = {measure: each.measured[measure] for measure in measures if measure in each.measured}
     return {
         "method": each.cell.method,
         "objective": each.cell.config.objective,
@@ -85,24 +92,17 @@ def _cell_json(each: MeasuredCell, measures: Sequence[str]) -> dict[str, Any]:
                 "by_seed": dict(seen.values),
                 "difference": each.difference(measure),
             }
-            for measure, seen in found.items()
+            for measure, seen in each.measured.items()
+            if measure in measures
         },
     }
 
 
 def _ordering_json(ordering: Ordering) -> dict[str, Any]:
-    pairs = [
-        {
-            **asdict(pair),
-            "agrees": pair.agrees,
-            "clear": pair.clear,
-        }
-        for pair in ordering.pairs
-    ]
     return {
         "state": ordering.state,
         "published": list(ordering.published),
-        "pairs": pairs,
+        "pairs": [{**asdict(pair), "agrees": pair.agrees, "clear": pair.clear} for pair in ordering.pairs],
         "sentence": ordering.sentence(),
     }
 
@@ -112,20 +112,14 @@ def csv_rows(result: Reproduction) -> list[dict[str, Any]]:
     rows = []
     for column in result.columns:
         for each in column.cells:
-            config = each.cell.config
             for measure in result.measures:
                 found = each.measured.get(measure)
                 rows.append(
                     {
                         "protocol": result.options.protocol,
-                        "row": each.cell.row,
-                        "network": config.model.name,
-                        "source": config.data.source,
-                        "imbalance": config.data.imbalance,
-                        "epochs": config.epochs,
-                        "fraction": config.data.fraction,
+                        **_conditions(each.cell),
                         "method": each.cell.method,
-                        "objective": config.objective,
+                        "objective": each.cell.config.objective,
                         "measure": measure,
                         "mean": found.mean if found else None,
                         "spread": found.spread if found else None,
@@ -160,8 +154,10 @@ def to_markdown(result: Reproduction) -> str:
         if column.finished:
             lines += [f"## {column.title}", "", markdown_table(*column_table(column, result.measures)), ""]
             lines += [text for line in column_sentences(column, result.measures) for text in (line, "")]
-    reported = [[name, f"{value:.2f}"] for name, value in _reported(study.id).items()]
-    if reported:
+    table = published_tables().get(study.id)
+    columns = [column for column in table.columns if "reported" in column.values] if table else []
+    if columns:
+        reported = [[column.row, f"{column.values['reported']:.2f}"] for column in columns]
         lines += ["## Other papers' results, as the paper reports them", ""]
         lines.append(markdown_table(["", "published"], reported))
     return "\n".join(lines).rstrip() + "\n"
@@ -189,19 +185,14 @@ def column_table(column: MeasuredColumn, measures: Sequence[str]) -> tuple[list[
         heading += [MEASURES[measure], "diff", *[f"{column.reference} minus it"] * compared]
     rows = []
     for each in column.cells:
-        published = each.cell.published
-        row = [
-            each.cell.method,
-            f"{each.n}/{len(each.cell.seeds)}",
-            "" if published is None else f"{100 * published:.2f}",
-        ]
+        published = "" if each.cell.published is None else f"{100 * each.cell.published:.2f}"
+        row = [each.cell.method, f"{each.n}/{len(each.cell.seeds)}", published]
         for measure in measures:
             found, difference = each.measured.get(measure), each.difference(measure)
             spread = "" if found is None or found.spread is None else f" ± {100 * found.spread:.2f}"
             row.append("not run" if found is None else f"{100 * found.mean:.2f}{spread}")
             row.append("" if difference is None else f"{100 * difference:+.2f}")
-            gain = column.gains[measure].get(each.cell.method)
-            row += [_interval(gain)] * compared
+            row += [_interval(column.gains[measure].get(each.cell.method))] * compared
         rows.append(row)
     largest = next((each.majority for each in column.cells if each.majority), None)
     if largest and len(measures) > 1:  # on an imbalanced test set, always predicting the largest class looks good
@@ -253,12 +244,6 @@ def _interval(difference: PairedDifference | None) -> str:
     if difference.low is None or difference.high is None:
         return mean
     return f"{mean} [{100 * difference.low:.2f}, {100 * difference.high:.2f}]"
-
-
-def _reported(study: str) -> dict[str, float]:
-    table = published_tables().get(study)
-    columns = table.columns if table else ()
-    return {column.row: column.values["reported"] for column in columns if "reported" in column.values}
 
 
 def _section(title: str, sentences: Sequence[str]) -> list[str]:

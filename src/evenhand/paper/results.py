@@ -3,7 +3,7 @@
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -192,16 +192,18 @@ def read_reproduction(
         command: the command line, for the page.
     """
     store, cells = RunStore(root, records), plan(study, options)
-    columns: dict[tuple[str, str, str], list[MeasuredCell]] = {}
+    members: dict[tuple[str, str, str], list[MeasuredCell]] = {}
     for cell in cells:
-        columns.setdefault(cell.column, []).append(_measure(cell, store))
+        members.setdefault(cell.column, []).append(_measure(cell, store))
+    columns = tuple(map(_column, members.values()))
+    _correct(columns)
     jobs = jobs_of(cells, root)
-    finished = {run.name: run for members in columns.values() for each in members for run in each.runs}
+    finished = {run.name: run for column in columns for each in column.cells for run in each.runs}
     failures = (read_failure(job) for job in jobs if store.find(job) is None)
     return Reproduction(
         study=study,
         options=options,
-        columns=_corrected([_column(members) for members in columns.values()]),
+        columns=columns,
         wanted=len(jobs),
         failed=tuple(f"{each.job.folder.name}: {each.reason}" for each in failures if each),
         provenance=provenance(finished.values()),
@@ -244,15 +246,13 @@ def _majority(summaries: Sequence[Summary]) -> dict[str, float]:
     return {"balanced_accuracy": statistics.fmean(chances), "accuracy": statistics.fmean(shares)}
 
 
-def _corrected(columns: Sequence[MeasuredColumn]) -> tuple[MeasuredColumn, ...]:
+def _correct(columns: Sequence[MeasuredColumn]) -> None:
     """Correct the pairs of all columns of a page together, for each measure."""
-    found: list[dict[str, Ordering]] = [{} for _ in columns]
     for measure in MEASURES:
-        places = [place for place, column in enumerate(columns) if measure in column.orderings]
-        together = correct_together([columns[place].orderings[measure] for place in places])
-        for place, ordering in zip(places, together, strict=True):
-            found[place][measure] = ordering
-    return tuple(replace(column, orderings=own) for column, own in zip(columns, found, strict=True))
+        ordered = [column for column in columns if measure in column.orderings]
+        corrected = correct_together([column.orderings[measure] for column in ordered])
+        for column, ordering in zip(ordered, corrected, strict=True):
+            column.orderings[measure] = ordering
 
 
 def _resolution(measure: str, summary: Summary) -> float:
@@ -274,8 +274,7 @@ def _column(cells: Sequence[MeasuredCell]) -> MeasuredColumn:
             column.orderings[measure] = compare_order(
                 published, values, resolution=step, reduced=reduced, failed=failed
             )
-        others = [method for method in values if method != column.reference]
-        gains = {other: _paired(values, column.reference, other, step) for other in others}
+        gains = {other: _paired(values, column.reference, other, step) for other in values if other != column.reference}
         column.gains[measure] = {other: gain for other, gain in gains.items() if gain is not None}
         alpha = _paired(values, "FL", PLAIN_FOCAL, step)
         if alpha is not None:

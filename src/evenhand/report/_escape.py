@@ -1,5 +1,6 @@
 """Text from untrusted sources on a page."""
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenhand.core.text import visible
@@ -14,3 +15,15 @@ def spelled_out(value: object) -> object:
         cat\u202e 7
     """
     return visible(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def page_environment(*, trim: bool = False) -> Environment:
+    """Return the environment of the templates: every value is escaped and spelled out, a missing one is an error."""
+    return Environment(
+        loader=PackageLoader("evenhand.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=spelled_out,
+        trim_blocks=trim,
+        lstrip_blocks=trim,
+    )

@@ -37,7 +37,7 @@ def most_confident_errors(run: Run, most: int) -> list[ConfidentError]:
         EvenhandError: there are no pictures, or they are damaged or not of these predictions.
     """
     predictions, kept = run.predictions, run.thumbnails
-    images, rows = kept.images, kept.index
+    rows = kept.index
     shown = predictions.log_probabilities()[rows]
     predicted, confidence = shown.argmax(axis=1), np.exp(shown.max(axis=1))
     wrong = np.flatnonzero(predicted != predictions.targets[rows])
@@ -45,7 +45,7 @@ def most_confident_errors(run: Run, most: int) -> list[ConfidentError]:
     if predictions.groups is not None:  # or the frames of one video would fill the gallery
         _, firsts = np.unique(predictions.groups[rows[chosen]], return_index=True)
         chosen = chosen[np.sort(firsts)]
-    return [_error(images[place], int(rows[place]), shown[place], predictions) for place in chosen[:most]]
+    return [_error(kept.images[place], int(rows[place]), shown[place], predictions) for place in chosen[:most]]
 
 
 def _error(

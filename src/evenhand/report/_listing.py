@@ -165,7 +165,7 @@ class Listing:
         changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
         state = self._state(entry, changed, figures.get("seconds"))
         if state == "failed":
-            problems = (*problems, failure_reason(_grid_file(entry, "failure.json")))
+            problems = (*problems, failure_reason(_failure_file(entry)))
         shown = {key: value for key, value in figures.items() if key != "seconds"}
         return RunState(entry, state, changed, **shown, problems=problems)
 
@@ -176,16 +176,16 @@ class Listing:
         lock = entry.path / LOCK
         if _is_plain(lock) and is_locked(lock):
             return "training"
-        if entry.path != self.root and _is_plain(_grid_file(entry, "failure.json")):  # nothing outside the root is read
+        if entry.path != self.root and _is_plain(_failure_file(entry)):  # nothing outside the root is read
             return "failed"
         return "training" if time.time() - changed < max(FRESH, 3 * (seconds or 0.0)) else "stopped"
 
     def _compared(self, entry: Entry) -> Compared:
         try:
             found = self._read(entry, lambda: comparison_figures(entry.path / COMPARISON))
-            return Compared(entry, entry.files[COMPARISON].st_mtime, **found)
         except EvenhandError as error:
-            return Compared(entry, entry.files[COMPARISON].st_mtime, problems=(str(error),))
+            found = {"problems": (str(error),)}
+        return Compared(entry, entry.files[COMPARISON].st_mtime, **found)
 
     def _read(self, entry: Entry, reader: Callable[[], Any]) -> Any:
         """Return the content of an entry, read again only if its files have changed."""
@@ -236,9 +236,9 @@ def _id(kind: Kind, below: str) -> str:
     return hashlib.sha256(f"{kind}\0".encode() + os.fsencode(below)).hexdigest()[:16]
 
 
-def _grid_file(entry: Entry, ending: str) -> Path:
-    """Return a file that a grid keeps about a run; `evenhand.experiments.grid.jobs.Job` would import torch."""
-    return entry.path.parent / ".grid" / f"{entry.path.name}.{ending}"
+def _failure_file(entry: Entry) -> Path:
+    """Return where a grid records a failure; `evenhand.experiments.grid.jobs.Job` would import torch."""
+    return entry.path.parent / ".grid" / f"{entry.path.name}.failure.json"
 
 
 def _is_plain(path: Path) -> bool:

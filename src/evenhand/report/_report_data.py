@@ -76,12 +76,8 @@ def read_report_data(folders: Sequence[Path]) -> ReportData:
     if twice:
         raise EvenhandError(f"{twice[0]} is given twice; give each run once.")
     done = [run for run in runs if run.finished]
-    names = different_names(done)
-    return ReportData(
-        {name: [run] for name, run in zip(names, done, strict=True)},
-        [run for run in runs if not run.finished],
-        None,
-    )
+    finished = {name: [run] for name, run in zip(different_names(done), done, strict=True)}
+    return ReportData(finished, [run for run in runs if not run.finished], None)
 
 
 def _read_run(folder: Path) -> Run:

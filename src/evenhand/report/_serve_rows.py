@@ -43,11 +43,7 @@ def run_row(run: RunState) -> dict[str, Any]:
     interval = "" if run.interval is None else f"{run.interval[0]:.1%} to {run.interval[1]:.1%}"
     cells = [
         _name(run),
-        _cell(run.source),
-        _cell(run.imbalance),
-        _cell(run.objective),
-        _cell(run.model),
-        _cell(run.seed),
+        *map(_cell, (run.source, run.imbalance, run.objective, run.model, run.seed)),
         _cell(epochs, done, validated),
         _share(run.balanced_accuracy, interval),
         _share(run.few),
@@ -62,10 +58,7 @@ def comparison_row(compared: Compared) -> dict[str, Any]:
     """Return a comparison as a row of texts in the order of `COMPARISON_COLUMNS`."""
     cells = [
         _name(compared),
-        _cell(compared.source),
-        _cell(compared.imbalance),
-        _cell(compared.model),
-        _cell(compared.seeds),
+        *map(_cell, (compared.source, compared.imbalance, compared.model, compared.seeds)),
         _ranking(compared.balanced_accuracy),
         _ranking(compared.few),
         _cell(compared.verdict),
@@ -116,14 +109,11 @@ def _state_note(run: RunState) -> str:
         return "evaluating"
     if run.state != "stopped":
         return ""
-    return f"no change for {_duration(time.time() - run.changed)}"
-
-
-def _duration(seconds: float) -> str:
+    seconds = time.time() - run.changed
     units = (("day", 86_400), ("hour", 3600), ("minute", 60))
     name, length = next((unit for unit in units if seconds >= 2 * unit[1]), units[-1])
     number = max(int(seconds // length), 1)
-    return f"{number} {name}{'' if number == 1 else 's'}"
+    return f"no change for {number} {name}{'s' * (number != 1)}"
 
 
 def when(seconds: float) -> str:

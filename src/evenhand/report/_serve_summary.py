@@ -30,45 +30,32 @@ def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
     read, problems = read_leniently(run, "config", "history", "splits", "predictions", "summary")
     figures: Figures = {}
     if "config" in read:
-        figures |= _config_figures(read["config"])
+        config: Config = read["config"]
+        source = config.data.source
+        figures |= {
+            "source": _text(PurePath(source).name if "/" in source else source),
+            "imbalance": config.data.imbalance,
+            "objective": _text(config.objective),
+            "model": _text(config.model.name),
+            "seed": config.seed if config.seed < 2**53 else None,  # exact in JavaScript
+            "epochs": config.epochs,
+        }
     if run.has(HISTORY) and "history" in read:
-        figures |= _history_figures(read["history"])
+        last: EpochRow = read["history"][-1] if read["history"] else {}
+        figures |= {"epochs_done": len(read["history"])}
+        figures |= {key: _number(last.get(key)) for key in ("val_balanced_accuracy", "seconds")}
     if "summary" in read:
-        figures |= _summary_figures(read["summary"])
+        summary: Summary = read["summary"]
+        few = summary.groups.get("few")
+        figures |= {key: _text(getattr(summary, key)) for key in ("source", "imbalance", "objective", "model")}
+        figures |= {
+            "balanced_accuracy": summary.balanced_accuracy,
+            "interval": summary.balanced_accuracy_interval,
+            "few": None if few is None else few.recall,
+            "worst_recall": summary.worst_class.recall,
+            "worst_class": _text(summary.worst_class.name),
+        }
     return figures, problems
-
-
-def _config_figures(config: Config) -> Figures:
-    source = config.data.source
-    return {
-        "source": _text(PurePath(source).name if "/" in source else source),
-        "imbalance": config.data.imbalance,
-        "objective": _text(config.objective),
-        "model": _text(config.model.name),
-        "seed": _whole(config.seed),
-        "epochs": config.epochs,
-    }
-
-
-def _history_figures(rows: list[EpochRow]) -> Figures:
-    last = rows[-1] if rows else {}
-    return {
-        "epochs_done": len(rows),
-        "val_balanced_accuracy": _number(last.get("val_balanced_accuracy")),
-        "seconds": _number(last.get("seconds")),
-    }
-
-
-def _summary_figures(summary: Summary) -> Figures:
-    few = summary.groups.get("few")
-    return {
-        **{key: _text(getattr(summary, key)) for key in ("source", "imbalance", "objective", "model")},
-        "balanced_accuracy": summary.balanced_accuracy,
-        "interval": summary.balanced_accuracy_interval,
-        "few": None if few is None else few.recall,
-        "worst_recall": summary.worst_class.recall,
-        "worst_class": _text(summary.worst_class.name),
-    }
 
 
 def comparison_figures(path: Path) -> Figures:
@@ -89,9 +76,9 @@ def comparison_figures(path: Path) -> Figures:
 def failure_reason(path: Path) -> str:
     """Return why a run of a grid failed."""
     try:
-        return _text(_json(path).get("reason")) or "Failed; no reason was recorded."
+        return _text(read_json(path, LARGEST).get("reason")) or "Failed; no reason was recorded."
     except EvenhandError as error:
-        return f"Failed; the reason cannot be read: {error}"
+        return f"Failed; the reason cannot be read: {str(error).replace(str(path), path.name)}"
 
 
 def curves(rows: list[EpochRow]) -> dict[str, list[float | None]]:
@@ -151,13 +138,6 @@ def _best_first(comparison: Comparison, name: str) -> tuple[tuple[str, float], .
     return tuple(sorted(((row, value) for row, value in known if value is not None), key=lambda pair: -pair[1]))
 
 
-def _json(path: Path) -> Figures:
-    try:
-        return read_json(path, LARGEST)
-    except EvenhandError as error:
-        raise EvenhandError(str(error).replace(str(path), path.name)) from error
-
-
 def _text(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
@@ -172,7 +152,3 @@ def _number(value: object) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None

@@ -1,10 +1,9 @@
 """The tables of a page, as plain cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
@@ -12,7 +11,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
-from evenhand.report.figures.style import MOST_NAMED
+from evenhand.report.figures.style import MOST_NAMED, from_most_to_fewest
 from evenhand.report.figures.tables import Runs, joint_confusion, recall_intervals
 from evenhand.runs.comparison import TESTED, Comparison
 from evenhand.runs.schemas import Summary
@@ -112,7 +111,9 @@ def difference_table(comparison: Comparison) -> Table:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
         row = [TableCell(each.objective), TableCell(TESTED.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
-        row += [TableCell(_p(each.p)), TableCell(f"{each.level:.2%}" if each.level else "")] if with_p else []
+        if with_p:
+            p = "" if each.p is None else "<0.001" if each.p < 0.001 else f"{each.p:.3f}"
+            row += [TableCell(p), TableCell(f"{each.level:.2%}" if each.level else "")]
         rows.append([*row, TableCell(each.words, kind="text")])
     return Table([*columns, Column("", kind="text")], rows)
 
@@ -130,26 +131,25 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
     recalls = {name: class_recall(each) for name, each in confusions.items()}
     ends = {name: recall_intervals(seeds) for name, seeds in runs.items()}
     others = [] if baseline is None else [name for name in runs if name != baseline]
-    shown: list[tuple[str, Sequence[str], Mapping[str, NDArray[np.float64]]]] = [
-        ("precision (%)", list(runs), {name: class_precision(each) for name, each in confusions.items()}),
-        ("F1 (%)", list(runs), {name: class_f1(each) for name, each in confusions.items()}),
-    ]
+    precisions = [class_precision(each) for each in confusions.values()]
+    scores = [class_f1(each) for each in confusions.values()]
     ranked = first.num_classes > MOST_NAMED  # figures label these classes by rank
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
     columns += [Column("shots", kind="text"), Column("training"), Column("test")]
     columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)
-    for title, names, _ in shown:
-        columns += _group(title, names)
+    columns += _group("precision (%)", list(runs)) + _group("F1 (%)", list(runs))
     rows = []
-    for rank, k in enumerate(np.argsort(-first.train_counts, kind="stable").tolist(), start=1):
+    for rank, k in enumerate(from_most_to_fewest(first.train_counts).tolist(), start=1):
         name, count, tested = first.class_names[k], int(first.train_counts[k]), int(support[k])
         group = groups.of(k)
         row = [TableCell(name, value=name), *([TableCell(str(rank), value=rank)] if ranked else [])]
         row += [TableCell(group, value=("few", "medium", "many").index(group), kind=group)]
         row += [TableCell(f"{count:,}", value=count), TableCell(f"{tested:,}", value=tested)]
-        row += [_recall(recalls[each][k], ends[each][0][k], ends[each][1][k]) for each in runs]
+        for each in runs:
+            low, high = (float(end[k]) for end in ends[each])
+            row.append(_percent(recalls[each][k], _interval(None if np.isnan(low) else (low, high))))
         row += [_difference(recalls[each][k] - recalls[str(baseline)][k]) for each in others]
-        row += [_percent(values[each][k]) for _, names, values in shown for each in names]
+        row += [_percent(values[k]) for values in (*precisions, *scores)]
         rows.append(row)
     return Table(columns, rows)
 
@@ -157,7 +157,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
 def confusion_table(seeds: Sequence[Predictions]) -> Table:
     """Return a confusion matrix: actual classes as rows, in percent of the row, summed over seeds."""
     first = seeds[0]
-    order = np.argsort(-first.train_counts, kind="stable").tolist()
+    order = from_most_to_fewest(first.train_counts).tolist()
     confusion = joint_confusion(seeds)
     names, totals = first.class_names, confusion.sum(axis=1)
     rows = []
@@ -203,10 +203,6 @@ def _group(title: str, names: Sequence[str]) -> list[Column]:
     ]
 
 
-def _recall(share: float, low: float, high: float) -> TableCell:
-    return _percent(share, _interval(None if np.isnan(low) else [float(low), float(high)]))
-
-
 def _difference(share: float) -> TableCell:
     if np.isnan(share):
         return TableCell("")
@@ -229,10 +225,6 @@ def _interval(ends: Sequence[float] | None) -> str:
 
 
 def _worst(name: str | None, recall: float | None) -> TableCell:
-    return (
-        TableCell("") if name is None or recall is None else TableCell(name, small=f"{100 * recall:.1f}%", kind="text")
-    )
-
-
-def _p(value: float | None) -> str:
-    return "" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+    if name is None or recall is None:
+        return TableCell("")
+    return TableCell(name, small=f"{100 * recall:.1f}%", kind="text")

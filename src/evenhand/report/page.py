@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenhand.core.errors import EvenhandError
@@ -19,7 +18,7 @@ from evenhand.core.files import check_target, write_text
 from evenhand.core.text import some
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
-from evenhand.report._escape import spelled_out
+from evenhand.report._escape import page_environment
 from evenhand.report._gallery import ConfidentError, most_confident_errors
 from evenhand.report._report_data import ReportData, read_report_data
 from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
@@ -65,8 +64,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
     check_target(target)  # before anything is drawn
-    text = render(read_report_data(paths), embedding=embedding)
-    write_text(target, text)
+    write_text(target, render(read_report_data(paths), embedding=embedding))
     return target
 
 
@@ -86,14 +84,7 @@ def render(data: ReportData, *, embedding: bool = True) -> str:
     templates = files("evenhand.report") / "templates"
     script = (templates / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment = Environment(
-        loader=PackageLoader("evenhand.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=spelled_out,
-    )
+    environment = page_environment(trim=True)
     runs = data.predictions()
     figures = [figure for figure in PAGE if embedding or figure is not EMBEDDING]
     return environment.get_template("report.html.j2").render(
@@ -118,25 +109,26 @@ def render(data: ReportData, *, embedding: bool = True) -> str:
 def _results(data: ReportData, runs: Runs) -> dict[str, Any]:
     """Return the results of finished runs."""
     comparison = data.comparison
-    first = next(iter(runs.values()))[0]
+    rules = [comparison.shot_rule] if comparison else [summary.shot_rule for summary in data.summaries().values()]
+    most = max(1, min(MOST_PER_OBJECTIVE, MOST_PICTURES // len(runs)))
     content: dict[str, Any] = {
         "results": objective_table(data),
-        "shot_rule": _shot_rule(data),
+        "shot_rule": "; ".join(dict.fromkeys(rules)),
         "differences": difference_table(comparison) if comparison and comparison.differences else None,
         "method": comparison.method if comparison else "",
         "same_classes": data.same_classes(),
-        "galleries": _galleries(data.finished),
+        "galleries": {name: _gallery(seeds[0], most) for name, seeds in data.finished.items()},
         "seed": comparison.seeds[0] if comparison else None,
     }
     if not data.same_classes():
         return content
-    baseline = comparison.baseline if comparison else None
-    tabulated = first.num_classes <= MOST_TABULATED
+    num_classes = next(iter(runs.values()))[0].num_classes
+    tabulated = num_classes <= MOST_TABULATED
     counts = [each.train_counts for seeds in runs.values() for each in seeds]
     return content | {
         "counts_differ": not all(np.array_equal(each, counts[0]) for each in counts),
-        "classes": class_table(runs, baseline),
-        "long": first.num_classes > MOST_ROWS,
+        "classes": class_table(runs, comparison.baseline if comparison else None),
+        "long": num_classes > MOST_ROWS,
         "confusions": {name: confusion_table(seeds) for name, seeds in runs.items()} if tabulated else {},
         "pairs": {} if tabulated else {name: pair_table(seeds) for name, seeds in runs.items()},
     }
@@ -146,17 +138,16 @@ def _title(data: ReportData) -> str:
     if data.comparison is not None:
         return f"{', '.join(data.comparison.objectives)} on {data.comparison.source}"
     runs = data.runs()
-    sources = ", ".join(dict.fromkeys(_source(run) for run in runs))
-    names = ", ".join(data.finished or dict.fromkeys(run.config.objective for run in runs))
-    return f"{names} on {sources}"
+    sources = dict.fromkeys(run.summary.source if run.finished else run.config.data.source for run in runs)
+    names = data.finished or dict.fromkeys(run.config.objective for run in runs)
+    return f"{', '.join(names)} on {', '.join(sources)}"
 
 
 def _about(data: ReportData) -> str:
     """Describe the runs in one line."""
     configs = [run.config for run in data.runs()]
-    models = ", ".join(dict.fromkeys(config.model.name for config in configs))
     imbalances = ", ".join(dict.fromkeys(config.data.imbalance for config in configs))
-    parts = [models, f"imbalance {imbalances}"]
+    parts = [*dict.fromkeys(config.model.name for config in configs), f"imbalance {imbalances}"]
     if data.comparison is not None:
         number = len(data.comparison.seeds)
         parts.append(f"{number} seed{'s' * (number != 1)} per objective")
@@ -195,12 +186,10 @@ def _sentence(name: str, summary: Summary) -> str:
 
 
 def _remarks(data: ReportData) -> list[str]:
-    adjustments = [_adjustment_note(name, run) for name, runs in data.finished.items() for run in runs]
-    if data.comparison is not None:
-        notes = data.comparison.notes
-    else:
-        notes = [note for summary in data.summaries().values() for note in summary.notes]
-    return list(dict.fromkeys(note for note in [*adjustments, *notes] if note))
+    notes = [_adjustment_note(name, run) for name, runs in data.finished.items() for run in runs]
+    for source in [data.comparison] if data.comparison else data.summaries().values():
+        notes += source.notes
+    return list(dict.fromkeys(filter(None, notes)))
 
 
 def _adjustment_note(name: str, run: Run) -> str:
@@ -219,19 +208,9 @@ def _adjustment_note(name: str, run: Run) -> str:
     )
 
 
-def _shot_rule(data: ReportData) -> str:
-    if data.comparison is not None:
-        return data.comparison.shot_rule
-    return "; ".join(dict.fromkeys(summary.shot_rule for summary in data.summaries().values()))
-
-
 def _why_no_curves(data: ReportData) -> str:
     empty = [run.path.name for seeds in data.trained().values() for run in seeds if not run.history]
     return f"No epoch is finished in {some(empty)}." if empty else "The runs have no validation set, so no curves."
-
-
-def _source(run: Run) -> str:
-    return run.summary.source if run.finished else run.config.data.source
 
 
 @dataclass(frozen=True)
@@ -240,11 +219,6 @@ class Gallery:
 
     errors: list[ConfidentError]
     problem: str = ""
-
-
-def _galleries(runs: dict[str, list[Run]]) -> dict[str, Gallery]:
-    most = max(1, min(MOST_PER_OBJECTIVE, MOST_PICTURES // len(runs)))
-    return {name: _gallery(seeds[0], most) for name, seeds in runs.items()}
 
 
 def _gallery(run: Run, most: int) -> Gallery:
@@ -263,7 +237,10 @@ def _reproduce(data: ReportData) -> dict[str, Any]:
             fields = run.environment.model_dump(exclude_unset=True, exclude={"started", "seed"})
         except EvenhandError:
             fields = {}  # a report does not need it
-        lines = [f"{key}: {_flat(value)}" for key, value in fields.items()]
+        lines = []
+        for key, value in fields.items():
+            flat = ", ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, dict) else value
+            lines.append(f"{key}: {flat}")
         environments.setdefault("\n".join(lines), []).append(run.path.name)
     # The runs of a comparison differ in objective and seed only.
     shown = runs[:1] if data.comparison is not None else runs[:MOST_RUNS]
@@ -273,7 +250,3 @@ def _reproduce(data: ReportData) -> dict[str, Any]:
         "left_out": len(runs) - len(shown),
         "environments": [(some(names), text or "Not recorded.") for text, names in environments.items()],
     }
-
-
-def _flat(value: object) -> str:
-    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else str(value)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-import jinja2
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -31,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import json_line
-from evenhand.report._escape import spelled_out
+from evenhand.report._escape import page_environment
 from evenhand.report._limits import FewLines, LimitedProtocol
 from evenhand.report._listing import Listing
 from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
@@ -197,17 +196,12 @@ class _Guard:
     def _is_known(self, given: str) -> bool:
         try:
             name = urlsplit(f"//{given}").hostname or ""
+            if name in self.names:
+                return True
+            ipaddress.ip_address(name)
         except ValueError:
             return False
-        return name in self.names or (self.open and _is_address(name))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return self.open
 
 
 class _Pages:
@@ -217,17 +211,11 @@ class _Pages:
         self.listing, self.poll_seconds = listing, poll_seconds
         templates = files("evenhand.report") / "templates"
         self.own = {name: (templates / name).read_bytes() for name in STATIC}
-        self.environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("evenhand.report"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            finalize=spelled_out,
-        )
+        self.environment = page_environment()
 
     def page(self, _: Request) -> Response:
-        content = self._list()
         html = self.environment.get_template("serve.html.j2").render(
-            **content,
+            **self._list(),
             root=str(self.listing.root),
             run_columns=RUN_COLUMNS,
             comparison_columns=COMPARISON_COLUMNS,
@@ -281,9 +269,8 @@ class _Pages:
         return Response(self.own[name], media_type=STATIC[name])
 
     def _list(self) -> dict[str, Any]:
-        runs = self.listing.runs()
         return {
-            "runs": [run_row(run) for run in runs],
+            "runs": [run_row(run) for run in self.listing.runs()],
             "comparisons": [comparison_row(each) for each in self.listing.comparisons()],
             "note": self.listing.note,
         }

@@ -52,16 +52,16 @@ def reliability(runs: Runs) -> Figure:
         number = int(np.isin(first.targets, classes).sum())
         heading(axes, f"all {number:,} images" if name == "all" else f"{name}-shot: {number:,}", 2.5)
         axes.plot([0, 100], [0, 100], color=QUIET, linewidth=0.8, linestyle="dashed")
-        notes = []
+        lines = ["confidence (%)"]
         for position, (objective, seeds) in enumerate(runs.items()):
             confidence, correct = _pooled(seeds, classes)
             if len(confidence):
                 _draw_bins(axes, confidence, correct, position, len(seeds))
-                notes.append((objective, expected_calibration_error(confidence, correct, bins=BINS)))
+                error = expected_calibration_error(confidence, correct, bins=BINS)
+                lines.append(f"ECE {100 * error:.1f}  {wrap(objective, 1.7, 7.5)}")
         clear_frame(axes, "both")
         axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
-        lines = [f"ECE {100 * error:.1f}  {wrap(objective, 1.7, 7.5)}" for objective, error in notes]
-        axes.set_xlabel("\n".join(["confidence (%)", *lines]), fontsize=7.5)
+        axes.set_xlabel("\n".join(lines), fontsize=7.5)
     panels[0].set_ylabel("accuracy (%)", fontsize=9)
     handles = [Line2D([], [], linewidth=1.0, markersize=5, **marker_style(k)) for k in range(len(runs))]
     legend_below(figure, handles, list(runs))
@@ -70,12 +70,9 @@ def reliability(runs: Runs) -> Figure:
 
 def _pooled(seeds: Sequence[Predictions], classes: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return confidence and correctness of the images of some classes."""
-    confidences, corrects = [], []
-    for each in seeds:
-        chosen = np.isin(each.targets, classes)
-        confidences.append(each.confidences()[chosen])
-        corrects.append(each.correct()[chosen])
-    return np.minimum(np.concatenate(confidences), 1.0), np.concatenate(corrects)
+    chosen = np.concatenate([np.isin(each.targets, classes) for each in seeds])
+    confidence = np.concatenate([each.confidences() for each in seeds])[chosen]
+    return np.minimum(confidence, 1.0), np.concatenate([each.correct() for each in seeds])[chosen]
 
 
 def _draw_bins(

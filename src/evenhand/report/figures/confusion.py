@@ -62,8 +62,7 @@ def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
     for axes, (objective, seeds) in zip(panels, runs.items(), strict=True):
         confusion = joint_confusion(seeds)
         shares = _draw_shares(axes, confusion[np.ix_(order, order)])
-        name = wrap(objective, side, 10)
-        title = f"{name}\nbalanced accuracy {balanced_accuracy(confusion):.1%}"
+        title = f"{wrap(objective, side, 10)}\nbalanced accuracy {balanced_accuracy(confusion):.1%}"
         axes.set_title(title, loc="left", fontsize=10, color=INK)
         if by_count and len(names) > MOST_NAMED:
             _mark_groups(axes, first.train_counts)
@@ -143,10 +142,10 @@ def _on_page(data: ReportData, name: str) -> Shown:
     return Shown(figure, alt, points=True)
 
 
-def _too_many_for_a_table(data: ReportData) -> bool:
-    return data.comparable() and first_of(data.predictions()).num_classes > MOST_TABULATED
-
-
 CONFUSION = PageFigure(
-    "confusion", "confusion", _on_page, condition=_too_many_for_a_table, panels=lambda data: data.finished
+    "confusion",
+    "confusion",
+    _on_page,
+    condition=lambda data: data.comparable() and first_of(data.predictions()).num_classes > MOST_TABULATED,
+    panels=lambda data: data.finished,
 )

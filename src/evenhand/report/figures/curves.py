@@ -9,20 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
-from evenhand.report.figures.style import (
-    QUIET,
-    clear_frame,
-    heading,
-    legend_below,
-    line_style,
-    new_figure,
-)
+from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, line_style, new_figure
 
 History = Sequence[Mapping[str, float]]
 """The rows of a history."""
@@ -97,17 +89,17 @@ def complement_entropy_curves(histories: Histories, *, num_classes: int | None =
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['correctly classified images', 'incorrectly classified images']
     """
+    largest = None if num_classes is None or num_classes <= 2 else math.log(num_classes - 1)
     figure = new_figure(8.6, 3.5)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, kind, word in zip(panels, ("right", "wrong"), ("correctly", "incorrectly"), strict=True):
         _draw_curves(axes, histories, f"val_complement_entropy_{kind}")
         heading(axes, f"{word} classified images", 3.6)
-        if num_classes is not None and num_classes > 2:
-            axes.axhline(math.log(num_classes - 1), color=QUIET, linewidth=0.8, linestyle="dashed")
+        if largest is not None:
+            axes.axhline(largest, color=QUIET, linewidth=0.8, linestyle="dashed")
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("complement entropy (nats)", fontsize=9)
-    largest = None if num_classes is None or num_classes <= 2 else f"ln({num_classes} - 1), all wrong classes equal"
-    _legend(figure, histories, largest)
+    _legend(figure, histories, None if largest is None else f"ln({num_classes} - 1), all wrong classes equal")
     return figure
 
 
@@ -115,7 +107,11 @@ def _draw_curves(axes: Axes, histories: Histories, column: str) -> None:
     if not histories:
         raise EvenhandError("There are no histories to draw.")
     for position, (name, seeds) in enumerate(histories.items()):
-        epochs, values = _values(name, seeds, column)
+        common = min((len(history) for history in seeds), default=0)  # epochs that all seeds have reached
+        if not common:
+            raise EvenhandError(f"{name!r} has no finished epoch to draw.")
+        epochs = np.array([row["epoch"] for row in seeds[0][:common]])
+        values = np.array([[_value(row, column) for row in history[:common]] for history in seeds])
         style = line_style(position)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without a value in any seed is a gap
@@ -127,15 +123,6 @@ def _draw_curves(axes: Axes, histories: Histories, column: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch", fontsize=9)
     clear_frame(axes)
-
-
-def _values(name: str, seeds: Sequence[History], column: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the epochs that all seeds have reached, (E,), and the column there, (S, E)."""
-    common = min((len(history) for history in seeds), default=0)
-    if not common:
-        raise EvenhandError(f"{name!r} has no finished epoch to draw.")
-    values = np.array([[_value(row, column) for row in history[:common]] for history in seeds])
-    return np.array([row["epoch"] for row in seeds[0][:common]]), values
 
 
 def _value(row: Mapping[str, float], column: str) -> float:
@@ -180,11 +167,6 @@ def _error_figure(column: str, caption: str) -> PageFigure:
     return PageFigure(column, "training", draw, condition=_has(column), caption=caption)
 
 
-def _loss_on_page(data: ReportData, _: str) -> Shown:
-    figure = history_curves(_histories(data), "train_loss", label="training loss")
-    return Shown(figure, "Training loss after each epoch.")
-
-
 def _complement_entropy_on_page(data: ReportData, _: str) -> Shown:
     histories = _histories(data)
     seeds = [each for seeds in data.predictions().values() for each in seeds]
@@ -199,7 +181,9 @@ CURVES = (
     PageFigure(
         "train_loss",
         "training",
-        _loss_on_page,
+        lambda data, _: Shown(
+            history_curves(_histories(data), "train_loss", label="training loss"), "Training loss after each epoch."
+        ),
         # Losses of different objectives have different scales.
         condition=lambda data: len(data.trained()) == 1 and _has("train_loss")(data),
         caption="Training loss.",

@@ -135,8 +135,7 @@ def class_distributions(panels: Mapping[str, Mapping[str, Sequence[int]]]) -> Fi
         for label, counts in panel.items():
             ordered = np.sort(np.asarray(counts))[::-1]
             colour = _OVERLAID[variants.index(label) % 3] if label else _OVERLAID[1]
-            edges = np.arange(len(ordered) + 1) + 0.5
-            axes.stairs(ordered, edges, fill=True, color=colour)
+            axes.stairs(ordered, np.arange(len(ordered) + 1) + 0.5, fill=True, color=colour)
         axes.set_xlim(0.5, len(ordered) + 0.5)
         axes.set_xticks([1, len(ordered)])
         clear_frame(axes)
@@ -175,14 +174,9 @@ def paper_distributions() -> dict[str, dict[str, list[int]]]:
         for standard in (CIFAR10, CIFAR100, FASHION_MNIST, TINY_IMAGENET)
         for shape, kind in (("LT", "exp"), ("Step", "step"))
     }
-    cifar, others = list(artificial.items())[:4], list(artificial.items())[4:]
-    real = {"Road Marking": list(ROAD_MARKING.values()), "SVHN": list(SVHN.train_counts)}
-    panels = [
-        *cifar,
-        ("Road Marking", {"": real["Road Marking"]}),
-        *others,
-        ("SVHN", {"": real["SVHN"]}),
-    ]
+    panels = list(artificial.items())
+    panels.insert(4, ("Road Marking", {"": list(ROAD_MARKING.values())}))
+    panels.append(("SVHN", {"": list(SVHN.train_counts)}))
     return {f"({letter}) {title}": counts for letter, (title, counts) in zip("abcdefghij", panels, strict=True)}
 
 

@@ -94,9 +94,9 @@ def embed(features: NDArray[np.floating], *, seed: int = 0) -> NDArray[np.float3
     if largest == 0:
         raise EvenhandError("All rows of the features are equal, so there is nothing to draw.")
     # Only relative distances matter; 50 components keep nearly all of them at less cost.
-    components = min(50, *rows.shape)
-    rows = PCA(max(components, 2), svd_solver="full").fit_transform(rows / largest) if rows.shape[1] > 1 else rows
-    if rows.shape[1] == 1:
+    if rows.shape[1] > 1:
+        rows = PCA(min(50, *rows.shape), svd_solver="full").fit_transform(rows / largest)
+    else:
         rows = np.hstack([rows / largest, np.zeros_like(rows)])
     perplexity = min(30.0, (len(rows) - 1) / 3)
     with threadpool_limits(1):  # more threads mostly wait for each other
@@ -157,8 +157,7 @@ def _mark(k: int) -> dict[str, Any]:
 
 def _on_page(data: ReportData, _: str) -> Shown:
     """Draw the features of the first seed of each objective."""
-    runs = {name: seeds[0] for name, seeds in data.finished.items()}
-    found = {name: run.features for name, run in runs.items()}
+    found = {name: seeds[0].features for name, seeds in data.finished.items()}
     common = next(iter(found.values())).ids
     for kept in found.values():
         common = np.intersect1d(common, kept.ids)
@@ -169,12 +168,12 @@ def _on_page(data: ReportData, _: str) -> Shown:
         order = np.argsort(kept.ids)
         rows = order[np.searchsorted(kept.ids, common, sorter=order)]
         features[name] = kept.features[rows]
-    features = _merge_equal(features)
-    targets = kept.targets[rows]
-    first = next(iter(runs.values())).predictions
-    figure = feature_embeddings(features, targets, first.class_names, first.train_counts.tolist())
+    first = next(iter(data.finished.values()))[0].predictions
+    figure = feature_embeddings(
+        _merge_equal(features), kept.targets[rows], first.class_names, first.train_counts.tolist()
+    )
     number = min(len(common), MOST_POINTS)
-    alt = f"t-SNE of the features of {number:,} test images with {', '.join(runs)}, coloured by class."
+    alt = f"t-SNE of the features of {number:,} test images with {', '.join(found)}, coloured by class."
     return Shown(figure, alt, points=True)
 
 

@@ -1,5 +1,6 @@
 """The most confident errors, by their likely cause."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,11 +55,10 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
         kind: _varied(predictions, pictured, confidence, kinds[pictured] == kind)[:most] for kind in ("few", "similar")
     }
     captions = {
-        place: _caption(predictions, int(pictured[place]), confidence[place])
-        for places in shown.values()
-        for place in places
+        kind: [_caption(predictions, int(pictured[place]), confidence[place]) for place in places]
+        for kind, places in shown.items()
     }
-    heights = {kind: _height([captions[place] for place in places]) for kind, places in shown.items()}
+    heights = {kind: _height(texts) for kind, texts in captions.items()}
     figure = new_figure(0.2 + TILE * most, 0.4 + sum(heights.values()), layout=None)
     width, height = figure.get_size_inches()
     top = height
@@ -66,12 +66,12 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
         number = int((kinds == kind).sum())
         title = f"({letter}) {KINDS[kind]}: {number:,} of {errors:,} error{'s' * (errors != 1)}"
         figure.text(0.1 / width, (top - 0.08) / height, title, va="top", fontsize=10, color=INK)
-        for column, place in enumerate(places):
+        for column, (place, caption) in enumerate(zip(places, captions[kind], strict=True)):
             left, bottom = 0.1 + TILE * column, top - 0.35 - TILE + 0.1
             size = (TILE - 0.1) / width, (TILE - 0.1) / height
             axes = figure.add_axes((left / width, bottom / height, *size), anchor="NW")
             show_picture(axes, images[place])
-            figure.text(left / width, (bottom - 0.05) / height, captions[place], va="top", fontsize=7.5, color=INK)
+            figure.text(left / width, (bottom - 0.05) / height, caption, va="top", fontsize=7.5, color=INK)
         if not places:
             note = "no image of such an error" if number else "none"
             figure.text(0.1 / width, (top - 0.36) / height, note, va="top", fontsize=8, color=QUIET)
@@ -132,12 +132,11 @@ def class_similarity(confusion: Confusion) -> NDArray[np.float64]:
 
 def _neighbours(confusion: Confusion) -> NDArray[np.bool_]:
     """Return which pairs of classes are similar, (K, K), symmetric; see :func:`sort_errors`."""
-    num_classes = len(confusion)
-    most = min(NEIGHBOURS, (num_classes - 1) // 2)
+    most = min(NEIGHBOURS, (len(confusion) - 1) // 2)
     similarity = class_similarity(confusion)
     np.fill_diagonal(similarity, -1)
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :most]
-    near = np.zeros((num_classes, num_classes), bool)
+    near = np.zeros(confusion.shape, bool)
     np.put_along_axis(near, nearest, True, axis=1)
     mistaken = confusion > 0
     alike: NDArray[np.bool_] = near & near.T & mistaken & mistaken.T
@@ -152,12 +151,12 @@ def _varied(
 ) -> list[int]:
     """Return indices of images, the most confident error first, at most two per confusion."""
     predicted = predictions.predicted()[pictured]
-    shown: dict[tuple[int, int], int] = {}
+    shown: Counter[tuple[int, int]] = Counter()
     places = []
     for place in np.argsort(-confidence, kind="stable").tolist():
         pair = int(predictions.targets[pictured[place]]), int(predicted[place])
-        if selected[place] and shown.get(pair, 0) < MOST_PER_PAIR:
-            shown[pair] = shown.get(pair, 0) + 1
+        if selected[place] and shown[pair] < MOST_PER_PAIR:
+            shown[pair] += 1
             places.append(place)
     return places
 

@@ -70,8 +70,9 @@ def overview(runs: Mapping[str, Predictions], image: NDArray[np.uint8], image_id
         heading(axes, name, 2.3)
         note = "probability (%)"
         if first.num_classes > 2:  # it is 0 with a single wrong class
-            most = np.log(first.num_classes - 1)
-            note += f"\ncomplement entropy {_complement_entropy(probabilities, truth):.2f} of {most:.2f}"
+            wrong = np.delete(probabilities, truth)
+            entropy = entr(wrong / wrong.sum()).sum() if wrong.sum() > 0 else 0.0
+            note += f"\ncomplement entropy {entropy:.2f} of {np.log(first.num_classes - 1):.2f}"
         axes.set_xlabel(note, fontsize=NAME_SIZE)
     for axes in panels:
         axes.set_yticks(range(len(labels)), labels, fontsize=NAME_SIZE)
@@ -136,9 +137,3 @@ def _draw_bars(axes: Axes, values: Sequence[float], colours: Sequence[str]) -> N
     axes.set_xticks([0, 50, 100])
     clear_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
-
-
-def _complement_entropy(probabilities: NDArray[np.float64], truth: int) -> float:
-    """Return the entropy, in nats, of the normalised probabilities of the wrong classes."""
-    wrong = np.delete(probabilities, truth)
-    return float(entr(wrong / wrong.sum()).sum()) if wrong.sum() > 0 else 0.0

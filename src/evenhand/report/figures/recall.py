@@ -66,11 +66,10 @@ def _rows_of_recall(runs: Runs, first: Predictions) -> Figure:
     pitch = max(0.26, 0.09 * len(runs) + 0.1)
     figure = new_figure(4.6 + widest(labels), 0.8 + pitch * len(order))
     axes = figure.add_subplot()
+    there = np.isin(order, first.targets)  # a class without a test image has an empty row
     for position, seeds in enumerate(runs.values()):
-        support = np.array([(first.targets == k).sum() for k in order])
         recall = class_recall(joint_confusion(seeds))[order]
         low, high = (ends[order] for ends in recall_intervals(seeds))
-        there = support > 0  # a class without a test image has an empty row
         rows = np.arange(len(order)) + _dodge(position, len(runs)) * 0.7
         style = marker_style(position)
         axes.hlines(rows[there], 100 * low[there], 100 * high[there], color=style["color"], linewidth=1.2, alpha=0.6)
@@ -113,14 +112,12 @@ def _pooled_intervals(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the intervals of the recall of pooled classes, NaN if there is none."""
     results = correct_per_image(seeds)
-    found: list[tuple[float, float]] = []
+    found = []
     for pool in pools:
         own = np.isin(results.targets, pool)
+        groups = None if results.groups is None else results.groups[own]
         together = np.zeros(int(own.sum()), np.int64)
-        ends = mean_recall_interval(
-            results.correct[own], together, groups=None if results.groups is None else results.groups[own]
-        )
-        found.append((np.nan, np.nan) if ends is None else ends)
+        found.append(mean_recall_interval(results.correct[own], together, groups=groups) or (np.nan, np.nan))
     low, high = np.array(found).T
     return low, high
 
@@ -157,7 +154,7 @@ def _on_page(data: ReportData, _: str) -> Shown:
     figure = recall_by_count(runs)
     order = from_most_to_fewest(first.train_counts).tolist()
     clouds = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
-    hover: list[tuple[PathCollection, list[str]]] = []
+    hover = []
     for cloud, (name, seeds) in zip(clouds, runs.items(), strict=False):
         recalls = class_recall(joint_confusion(seeds))
         texts = [

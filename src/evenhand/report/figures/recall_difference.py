@@ -12,7 +12,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import class_recall
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
+from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
@@ -64,12 +64,8 @@ def recall_difference(
     """
     first = first_of({names[0]: ours, names[1]: baseline})
     low, high = _paired_interval(ours, baseline)
-    recalls = [class_recall(joint_confusion(seeds)) for seeds in (ours, baseline)]
-    difference = 100 * (recalls[0] - recalls[1])
-    dots = [
-        100 * (class_recall(joint_confusion([mine])) - class_recall(joint_confusion([theirs])))
-        for mine, theirs in zip(ours, baseline, strict=False)
-    ]
+    difference = _gains(ours, baseline)
+    dots = [_gains([mine], [theirs]) for mine, theirs in zip(ours, baseline, strict=False)]
     order = from_most_to_fewest(first.train_counts)
     many = first.num_classes > MOST_NAMED
     if many:
@@ -77,8 +73,7 @@ def recall_difference(
         ranked = tested[np.argsort(-difference[tested], kind="stable")]
         order = np.concatenate([ranked[:EXTREMES], ranked[-EXTREMES:]]) if len(ranked) > 2 * EXTREMES else ranked
     labels = counted_names(first, order)
-    wide = widest(labels)
-    figure = new_figure(4.4 + wide + (4.2 if many else 0), max(2.2, 1.0 + 0.24 * len(order)))
+    figure = new_figure(4.4 + widest(labels) + (4.2 if many else 0), max(2.2, 1.0 + 0.24 * len(order)))
     panels = figure.subplots(1, 2 if many else 1, squeeze=False, width_ratios=[1.1, 1] if many else None)[0]
     axes = panels[-1]
     rows = np.arange(len(order))
@@ -102,20 +97,23 @@ def recall_difference(
     return figure
 
 
+def _gains(ours: Sequence[Predictions], baseline: Sequence[Predictions]) -> NDArray[np.float64]:
+    """Return the difference in recall of each class in points, (K,), NaN without test images."""
+    return 100 * (class_recall(joint_confusion(ours)) - class_recall(joint_confusion(baseline)))
+
+
 def _draw_all(axes: Axes, difference: NDArray[np.float64], counts: NDArray[np.int64], title: str) -> None:
     """Draw the differences of many classes by rank, with the mean of each shot group."""
     order = from_most_to_fewest(counts)
     ordered = np.nan_to_num(difference[order])
     colours = [GAIN if value >= 0 else LOSS for value in ordered]
     axes.bar(np.arange(len(order)), ordered, width=1.0, color=colours, alpha=0.55)
-    groups: ShotGroups = find_shot_groups(counts)
+    groups = find_shot_groups(counts)
     start = 0
     for classes in (groups.many, groups.medium, groups.few):
         own = difference[list(classes)]
-        if len(own) and not np.isnan(own).all():
-            mean = float(np.nanmean(own))
-            end = start + len(own)
-            axes.hlines(mean, start - 0.5, end - 0.5, color=INK, linewidth=1.6)
+        if not np.isnan(own).all():
+            axes.hlines(np.nanmean(own), start - 0.5, start + len(own) - 0.5, color=INK, linewidth=1.6)
         start += len(classes)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set_xlim(-0.5, len(order) - 0.5)
@@ -178,7 +176,7 @@ def _on_page(data: ReportData, name: str) -> Shown:
     runs, baseline = data.predictions(), data.comparison.baseline
     first = runs[name][0]
     figure = recall_difference(runs[name], runs[baseline], names=(name, baseline))
-    gains = 100 * (class_recall(joint_confusion(runs[name])) - class_recall(joint_confusion(runs[baseline])))
+    gains = _gains(runs[name], runs[baseline])
     texts = ["no test image" if np.isnan(gain) else f"{gain:+.1f} points" for gain in gains]
     order = from_most_to_fewest(first.train_counts).tolist()
     rose, fell = int((gains > 0).sum()), int((gains < 0).sum())

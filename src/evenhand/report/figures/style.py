@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,12 +82,11 @@ def wrap(text: str, inches: float, size: float = NAME_SIZE, *, lines: int = 1) -
     done: list[str] = []
     rest = visible(text)
     while rest and len(done) < lines:
-        last = len(done) == lines - 1
         fits = _fitting(rest, inches, size)
         if fits == len(rest):
             done.append(rest)
-            rest = ""
-        elif last:
+            break
+        if len(done) == lines - 1:
             done.append(f"{rest[: max(_fitting(rest, inches - width_of('…', size), size), 1)].rstrip()}…")
         else:
             space = rest.rfind(" ", 1, fits + 1)
@@ -98,11 +98,7 @@ def wrap(text: str, inches: float, size: float = NAME_SIZE, *, lines: int = 1) -
 
 def _fitting(text: str, inches: float, size: float) -> int:
     """Return how many characters of a text fit, at least 1."""
-    low, high = 1, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if width_of(text[:middle], size) <= inches else (low, middle - 1)
-    return low
+    return 1 + bisect_right(range(2, len(text) + 1), inches, key=lambda number: width_of(text[:number], size))
 
 
 class ShownFigure(Figure):

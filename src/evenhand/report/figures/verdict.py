@@ -69,8 +69,8 @@ def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
 
 
 def _on_page(data: ReportData, _: str) -> Shown:
-    assert data.comparison is not None
     comparison = data.comparison
+    assert comparison is not None
     primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
     texts = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {each.words}" for each in primary)
     figure = verdict_picture(comparison.differences, comparison.baseline)
