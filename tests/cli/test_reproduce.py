@@ -241,7 +241,7 @@ def test_a_busy_machine_is_reported(run, monkeypatch, load: float, busy: bool) -
     monkeypatch.setattr("evenhand.paper._dry_run.count_processors", lambda: 2)
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
     monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.seconds_per_image", lambda *_: 3.0)
-    monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.seconds_beside_images", lambda: 1.0)
+    monkeypatch.setattr("evenhand.experiments.grid.runtime_estimate.run_overhead", lambda: 1.0)
     code, out, _ = run("table-fashion", "--dry-run", "--seeds", "1", "--only", "CCE")
     assert code == 0
     assert ("warning: The machine is busy" in out) == busy
