@@ -43,8 +43,8 @@ FROZEN: dict[str, Any] = {
 }
 """Never change an entry: finished runs would get another name and be trained again. Change `config.py` instead.
 
-A new setting needs no entry while its default means what runs did before the setting existed; when that default changes,
-the former value is entered here.
+A new setting needs no entry while its default means what runs did before the setting existed; when that default
+changes, the former value is entered here.
 """
 
 
