@@ -143,7 +143,7 @@ def make_record(run: Run) -> RunRecord:
         environment=run.environment.model_copy(update={"commit": None}),
         summary=run.summary,
         history=run.history,
-        correct=(predictions.predicted() == predictions.targets)[by_class],
+        correct=predictions.correct()[by_class],
     )
 
 

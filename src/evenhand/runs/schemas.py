@@ -256,8 +256,8 @@ class Features:
 
     def check(self, predictions: Predictions) -> None:
         """Refuse features that are not of these predictions."""
-        rows = _rows_of(self.ids, predictions)
-        if rows is None or not np.array_equal(predictions.targets[rows], self.targets):
+        targets = dict(zip(predictions.ids.tolist(), predictions.targets.tolist(), strict=True))
+        if [targets.get(name) for name in self.ids.tolist()] != self.targets.tolist():
             raise EvenhandError("it does not belong to the predictions.")
 
     def __post_init__(self) -> None:
@@ -316,12 +316,6 @@ def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
 def _are_columns(size: int, numbers: NDArray[Any], ids: NDArray[Any]) -> bool:
     whole = numbers.ndim == 1 and numbers.dtype.kind == "i" and len(numbers) == size
     return whole and ids.ndim == 1 and ids.dtype.kind == "U" and len(ids) == size
-
-
-def _rows_of(ids: NDArray[np.str_], predictions: Predictions) -> NDArray[np.int64] | None:
-    where = {name: row for row, name in enumerate(predictions.ids.tolist())}
-    rows = [where.get(name, -1) for name in ids.tolist()]
-    return None if -1 in rows else np.array(rows, np.int64)
 
 
 def _shapes(*arrays: NDArray[Any]) -> str:

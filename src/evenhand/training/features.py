@@ -33,6 +33,7 @@ from evenhand.data.images import refuse_bad
 from evenhand.data.reading import ProgressLog, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
+from evenhand.models.transform import centre_crop
 from evenhand.training._feature_cache import FORMAT, FeatureStore
 
 BATCH_SIZE = 6
@@ -98,7 +99,9 @@ def extract_features(
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
         into = values[:, number]
-        store = _open_store(root, backbone, mirror)
+        about = (str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror))
+        key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:32]
+        store = FeatureStore(root / key, key, backbone.num_features)
         missing = rows.keys() - store.fill(rows, into)
         if missing:
             with store.lock():  # another process may have computed what is missing
@@ -140,9 +143,10 @@ class _Extraction:
     ) -> None:
         """Compute the features of each image once, copy them to its rows, and save regularly."""
         pending: list[bytes] = []
+        size = BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
         saved, keeping = time.monotonic(), True
         try:
-            for batch in read_ahead(rows.items(), self._read, self._batch_size()):
+            for batch in read_ahead(rows.items(), self._read, size):
                 pending += self._compute(batch, into, bad)
                 advance(len(batch))
                 if keeping and time.monotonic() - saved > SAVE_EVERY:
@@ -182,9 +186,7 @@ class _Extraction:
             if _digest(content, self.pixels, row) != digest:
                 raise BadImage(f"{self.pixels.paths[row]} changed while it was read.", "it changed while it was read")
         image = self.reader(row, content)
-        top, left = (image.shape[0] - self.crop) // 2, (image.shape[1] - self.crop) // 2
-        image = image[top : top + self.crop, left : left + self.crop]
-        image = with_channels(image, len(self.preprocessing.mean))
+        image = with_channels(centre_crop(image, self.crop), len(self.preprocessing.mean))
         return image[:, ::-1] if self.mirror else image
 
     @torch.inference_mode()
@@ -197,9 +199,6 @@ class _Extraction:
                 f"{self.backbone.weights.source}."
             )
         return np.asarray(features.cpu())
-
-    def _batch_size(self) -> int:
-        return BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
 
 
 class _Speed(ProgressColumn):
@@ -221,12 +220,6 @@ def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int
             lines.advance(number)
 
         yield advance
-
-
-def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
-    about = (str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror))
-    key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:32]
-    return FeatureStore(root / key, key, backbone.num_features)
 
 
 def _rows_by_content(

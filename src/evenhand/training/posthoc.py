@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
-from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import TAUS, class_prior
 from evenhand.objectives.objective import Objective, build_objective
@@ -92,7 +92,10 @@ def evaluate_adjusted(
     elif request.prior is not None:
         adjusted = _change_prior(folder, request.prior)
     else:
-        adjusted = _adjust(folder, _parse_tau("auto" if request.adjust is None else request.adjust, "adjust"))
+        tau = _parse_tau("auto" if request.adjust is None else request.adjust, "adjust")
+        counts = _require_uncorrected(folder).stats.counts
+        fitted = fit_tau(tau, counts, folder.validation_predictions if tau == "auto" else None)
+        adjusted = AdjustedPredictions(replace(folder.predictions, adjustment=fitted.values), describe_fitted(fitted))
     results = summarise(adjusted.predictions)
     plain = summarise(_same_images(replace(folder.predictions, adjustment=None), adjusted.predictions))
     folder.write_adjustment({**adjusted.adjustment, **{key: results[key] for key in COMPARED}})
@@ -102,13 +105,6 @@ def evaluate_adjusted(
     if unread:
         remarks += (f"Left out as unreadable: {unread} of {len(folder.predictions)} test images.",)
     return Evaluation(adjusted.predictions, {**before, **results, **compared}, remarks)
-
-
-def _adjust(run: Run, tau: float | Literal["auto"]) -> AdjustedPredictions:
-    """Subtract tau times the log of the class shares from the logits; `auto`: the best tau on validation."""
-    objective = _require_uncorrected(run)
-    fitted = fit_tau(tau, objective.stats.counts, run.validation_predictions if tau == "auto" else None)
-    return AdjustedPredictions(replace(run.predictions, adjustment=fitted.values), describe_fitted(fitted))
 
 
 def _change_prior(run: Run, prior: str) -> AdjustedPredictions:
@@ -141,7 +137,7 @@ def _normalise(
     if tau == "auto":
         if not run.splits.val:
             raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
-        reached = np.array([_balanced_accuracy(predict(run, float(each), "val")) for each in NORMALISE_TAUS])
+        reached = np.array([balanced_accuracy(predict(run, float(each), "val").confusion) for each in NORMALISE_TAUS])
         best, plain = NORMALISE_TAUS[reached >= reached.max() - ROUNDING], run.summary.selected.val_balanced_accuracy
         if plain is not None and reached.max() < plain - ROUNDING:
             raise EvenhandError(
@@ -214,8 +210,3 @@ def _parse_tau(text: str, option: str) -> float | Literal["auto"]:
     if not 0 <= value <= 10:
         raise EvenhandError(f"--{option} takes auto or a number from 0 to 10, got {text!r}.")
     return value
-
-
-def _balanced_accuracy(predictions: Predictions) -> float:
-    confusion = confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
-    return float(balanced_accuracy(confusion))
