@@ -129,7 +129,10 @@ class Objective:
 
     def loss(self, logits: Tensor, target: Tensor, epoch: int = 0) -> Tensor:
         """Return the loss of logits (N, K) and targets, (N,) or (N, K), in an epoch, counted from 0."""
-        return self._loss(logits, target, weight=self._weight(epoch), offset=self.offset, margin=self.margin)
+        if self._weights is not None and self._weight_of_epoch[0] != epoch:
+            weights = self._weights.weights(self.stats, epoch)
+            self._weight_of_epoch = (epoch, None if weights is None else self._here(weights))
+        return self._loss(logits, target, weight=self._weight_of_epoch[1], offset=self.offset, margin=self.margin)
 
     def step(
         self,
@@ -187,14 +190,6 @@ class Objective:
             for part in self.parts
             if part.first_epoch(self.stats) > selected
         ]
-
-    def _weight(self, epoch: int) -> Tensor | None:
-        if self._weights is None:
-            return None
-        if self._weight_of_epoch[0] != epoch:
-            weights = self._weights.weights(self.stats, epoch)
-            self._weight_of_epoch = (epoch, None if weights is None else self._here(weights))
-        return self._weight_of_epoch[1]
 
     def _here(self, values: Tensor) -> Tensor:
         return values.to(self.device, torch.float32)

@@ -99,9 +99,7 @@ def extract_features(
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
         into = values[:, number]
-        about = (str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror))
-        key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:32]
-        store = FeatureStore(root / key, key, backbone.num_features)
+        store = _open_store(root, backbone, mirror)
         missing = rows.keys() - store.fill(rows, into)
         if missing:
             with store.lock():  # another process may have computed what is missing
@@ -163,12 +161,10 @@ class _Extraction:
         bad: dict[int, str],
     ) -> list[bytes]:
         """Write the features of a batch; return the digests of its readable images."""
-        read: list[tuple[bytes, list[int], NDArray[np.uint8]]] = []
-        for (digest, places), image in batch:
+        for (_, places), image in batch:
             if isinstance(image, BadImage):
                 bad.update(dict.fromkeys(places, image.reason))
-            else:
-                read.append((digest, places, image))
+        read = [(digest, places, image) for (digest, places), image in batch if not isinstance(image, BadImage)]
         if read:
             for (_, places, _), features in zip(read, self._forward([image for *_, image in read]), strict=True):
                 into[places] = features
@@ -220,6 +216,12 @@ def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int
             lines.advance(number)
 
         yield advance
+
+
+def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
+    about = (str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror))
+    key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:32]
+    return FeatureStore(root / key, key, backbone.num_features)
 
 
 def _rows_by_content(

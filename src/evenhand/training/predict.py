@@ -147,14 +147,9 @@ class TrainedModel:
         batch: list[tuple[_T, NDArray[np.uint8] | BadImage]],
         autocast: Callable[[], AbstractContextManager[Any]],
     ) -> tuple[list[_T], Tensor, dict[int, BadImage]]:
-        images: list[NDArray[np.uint8]] = []
-        bad: dict[int, BadImage] = {}
         part = [item for item, _ in batch]
-        for position, (_, result) in enumerate(batch):
-            if isinstance(result, BadImage):
-                bad[position] = result
-            else:
-                images.append(self.cut(result))
+        bad = {position: result for position, (_, result) in enumerate(batch) if isinstance(result, BadImage)}
+        images = [self.cut(result) for _, result in batch if not isinstance(result, BadImage)]
         if not images:
             return part, torch.empty(0, len(self.class_names)), bad
         pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
