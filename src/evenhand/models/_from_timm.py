@@ -79,8 +79,7 @@ def require_timm(name: str) -> Any:
 
 def timm_transform(name: str) -> InputTransform:
     """Return the preprocessing of a network's weights."""
-    timm = require_timm(name)
-    config = _config(name.removeprefix(PREFIX), timm)
+    config = _config(name.removeprefix(PREFIX), require_timm(name))
     if config is None or not config.input_size:
         raise EvenhandError(f"timm has no preprocessing for {name}; choose another network.")
     size = config.input_size[-1]
@@ -131,11 +130,7 @@ def _last_layers(network: Any) -> tuple[str, ...]:
 
 @contextmanager
 def _without_retries(name: str, timm: Any) -> Iterator[None]:
-    """Load weights from the hub without retries if it cannot be reached: timm would retry for a minute.
-
-    Raises:
-        EvenhandError: the hub cannot be reached, and the weights are not on this machine.
-    """
+    """Load weights from the hub without retries if it cannot be reached: timm would retry for a minute."""
     config = _config(name, timm)
     try:
         hub: Any = import_module("huggingface_hub")

@@ -1,6 +1,7 @@
 """An objective built for a training set, as the training loop uses it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +32,7 @@ from evenhand.objectives.part import (
 from evenhand.objectives.posthoc import FittedAdjustment, PostHoc
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.objectives.stages import StagePart
-from evenhand.objectives.steps import Backward, Forward, SingleStep, StepPart
+from evenhand.objectives.steps import Backward, SingleStep, StepPart
 
 _Kind = TypeVar("_Kind", bound=Part)
 
@@ -136,7 +137,7 @@ class Objective:
 
     def step(
         self,
-        forward: Forward,
+        forward: Callable[[Tensor], Tensor],
         images: Tensor,
         target: Tensor,
         optimizers: Sequence[Optimizer],
@@ -145,9 +146,8 @@ class Objective:
         epoch: int = 0,
     ) -> Tensor:
         """Update the weights from one batch; return its loss, detached."""
-        return self._step.step(
-            lambda logits, target: self.loss(logits, target, epoch), forward, images, target, optimizers, backward
-        )
+        loss = partial(self.loss, epoch=epoch)
+        return self._step.step(loss, lambda: forward(images), target, optimizers, backward)
 
     def prior(self) -> Shares | None:
         """Return the class frequencies that the trained network's probabilities hold for, (K,); None: there are none.

@@ -94,7 +94,7 @@ class Run:
             return "finished"
         if self.has(names.LAST_WEIGHTS):
             return "trained"
-        return "begun" if self.has(names.CONFIG) else "missing"
+        return "begun" if self.begun else "missing"
 
     @property
     def finished(self) -> bool:
@@ -366,8 +366,7 @@ class Run:
             raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
 
     def _read_predictions(self, name: str, split: Literal["val", "test"]) -> Predictions:
-        path = self._checked(name)
-        predictions = load_predictions(path)
+        predictions = load_predictions(self._checked(name))
         splits, card = none_if_unreadable(lambda: self.splits), none_if_unreadable(self._card)
         with self._naming(name):
             if splits is not None:
@@ -384,8 +383,7 @@ class Run:
             predictions.save(temporary)
 
     def _read_arrays(self, kind: type[_Arrays], name: str) -> _Arrays:
-        path = self._checked(name)
-        arrays = read_arrays(path, list(kind.__dataclass_fields__))
+        arrays = read_arrays(self._checked(name), list(kind.__dataclass_fields__))
         predictions = none_if_unreadable(lambda: self.predictions)
         with self._naming(name):
             content = kind(**arrays)

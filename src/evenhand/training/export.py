@@ -85,7 +85,7 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     fields = set(Adjustment.model_fields)
     adjustments = [None if each is None else each.model_dump(mode="json", include=fields) for each in stored]
     pixels, classes = _images(runs[0], model)
-    images = model.card.preprocessing.normalise(pixels)
+    images = model.card.preprocessing.normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
     with replacing(path) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
@@ -182,8 +182,8 @@ def _compare(model: TrainedModel, runtime: Any, path: Path, images: Tensor, clas
     return Check(len(images), classes is not None, differences)
 
 
-def _images(run: Path, model: TrainedModel) -> tuple[Tensor, list[str] | None]:
-    """Return pixels, uint8 (N, C, S, S), and the classes of test images; noise (None) if the data are not found."""
+def _images(run: Path, model: TrainedModel) -> tuple[NDArray[np.uint8], list[str] | None]:
+    """Return pixels, (N, S, S, C), and the classes of test images; noise (None) if the data are not found."""
     with contextlib.suppress(EvenhandError):
         folder = Run(run)
         config, named = folder.config, folder.splits
@@ -198,11 +198,6 @@ def _images(run: Path, model: TrainedModel) -> tuple[Tensor, list[str] | None]:
             pixels = replace(pixels, stretch=model.card.stretch)
         reader = RowReader(pixels, model.card.image_size, model.card.channels, model.card.interpolation)
         found = [model.cut(with_channels(reader(int(row)), model.card.channels)) for row in rows]
-        return _tensor(found), [table.class_names[k] for k in table.labels[rows]]
+        return np.stack(found), [table.class_names[k] for k in table.labels[rows]]
     size, channels = model.card.preprocessing.crop_size, model.card.channels
-    noise = stream(0, "noise").integers(0, 256, (NOISE_IMAGES, size, size, channels), dtype=np.uint8)
-    return _tensor(list(noise)), None
-
-
-def _tensor(images: list[NDArray[np.uint8]]) -> Tensor:
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
+    return stream(0, "noise").integers(0, 256, (NOISE_IMAGES, size, size, channels), dtype=np.uint8), None

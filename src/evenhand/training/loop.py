@@ -76,8 +76,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         config, prepared = self.config, self.prepared
-        labels = prepared.table.labels[prepared.splits.train]
-        counts = np.bincount(labels, minlength=prepared.table.num_classes)
+        counts = np.bincount(prepared.table.labels[prepared.splits.train], minlength=prepared.table.num_classes)
         self.objective = build_objective(
             config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
         )

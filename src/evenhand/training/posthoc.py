@@ -50,13 +50,8 @@ class AdjustmentRequest:
             raise EvenhandError(f"--{given[0]} and --{given[1]} both change the logits; give one of them.")
 
 
-@dataclass(frozen=True, eq=False)
-class AdjustedPredictions:
-    """Adjusted predictions, and the adjustment."""
-
-    predictions: Predictions
-    adjustment: dict[str, Any]
-    """As :class:`evenhand.runs.schemas.Adjustment` reads it."""
+_Adjusted = tuple[Predictions, dict[str, Any]]
+"""Adjusted predictions, and the adjustment as :class:`evenhand.runs.schemas.Adjustment` reads it."""
 
 
 def evaluate_adjusted(
@@ -88,26 +83,26 @@ def evaluate_adjusted(
     before = folder.summary.model_dump(mode="json", exclude_unset=True)
     if request.normalise is not None:
         predict = partial(_predict_normalised, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        adjusted = _normalise(folder, _parse_tau(request.normalise, "normalise"), predict)
+        predictions, adjustment = _normalise(folder, _parse_tau(request.normalise, "normalise"), predict)
     elif request.prior is not None:
-        adjusted = _change_prior(folder, request.prior)
+        predictions, adjustment = _change_prior(folder, request.prior)
     else:
         tau = _parse_tau("auto" if request.adjust is None else request.adjust, "adjust")
         counts = _require_uncorrected(folder).stats.counts
         fitted = fit_tau(tau, counts, folder.validation_predictions if tau == "auto" else None)
-        adjusted = AdjustedPredictions(replace(folder.predictions, adjustment=fitted.values), describe_fitted(fitted))
-    results = summarise(adjusted.predictions)
-    plain = summarise(_same_images(replace(folder.predictions, adjustment=None), adjusted.predictions))
-    folder.write_adjustment({**adjusted.adjustment, **{key: results[key] for key in COMPARED}})
-    compared = {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in COMPARED}}
-    remarks = tau_notes(adjusted.adjustment, TAUS if request.normalise is None else NORMALISE_TAUS)
-    unread = len(folder.predictions) - len(adjusted.predictions)
+        predictions, adjustment = replace(folder.predictions, adjustment=fitted.values), describe_fitted(fitted)
+    results = summarise(predictions)
+    plain = summarise(_same_images(replace(folder.predictions, adjustment=None), predictions))
+    folder.write_adjustment({**adjustment, **{key: results[key] for key in COMPARED}})
+    compared = {"adjustment": adjustment, "unadjusted": {key: plain[key] for key in COMPARED}}
+    remarks = tau_notes(adjustment, TAUS if request.normalise is None else NORMALISE_TAUS)
+    unread = len(folder.predictions) - len(predictions)
     if unread:
         remarks += (f"Left out as unreadable: {unread} of {len(folder.predictions)} test images.",)
-    return Evaluation(adjusted.predictions, {**before, **results, **compared}, remarks)
+    return Evaluation(predictions, {**before, **results, **compared}, remarks)
 
 
-def _change_prior(run: Run, prior: str) -> AdjustedPredictions:
+def _change_prior(run: Run, prior: str) -> _Adjusted:
     """Change the class shares that the probabilities hold for: to `train`, `balanced`, or those of a file."""
     objective, predictions = _training_objective(run), run.predictions
     implied = objective.prior()
@@ -125,12 +120,10 @@ def _change_prior(run: Run, prior: str) -> AdjustedPredictions:
         shares = read_shares(Path(prior), predictions.class_names)
     values: NDArray[np.float64] = np.log(shares) - np.log(class_prior(implied))
     adjustment = {"kind": "prior", "chosen": "given", "prior": prior, "added_to_logits": values.tolist()}
-    return AdjustedPredictions(replace(predictions, adjustment=values), adjustment)
+    return replace(predictions, adjustment=values), adjustment
 
 
-def _normalise(
-    run: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]
-) -> AdjustedPredictions:
+def _normalise(run: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]) -> _Adjusted:
     """Predict with tau-normalised weights; `auto`: the best tau on validation, of equal ones the nearest to 1."""
     _require_uncorrected(run)
     chosen = "given"
@@ -145,7 +138,7 @@ def _normalise(
                 f"validation, the network as it is {plain:.1%}; give a number to use one anyway."
             )
         tau, chosen = float(round(best[np.argmin(np.abs(best - 1))], 3)), "validation"
-    return AdjustedPredictions(predict(run, tau, "test"), {"kind": "tau-normalised", "chosen": chosen, "tau": tau})
+    return predict(run, tau, "test"), {"kind": "tau-normalised", "chosen": chosen, "tau": tau}
 
 
 def _predict_normalised(

@@ -212,8 +212,7 @@ def load(
         run = recommended[0]
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
-    path = selected_weights(run)
-    network, card = load_classifier(path)
+    network, card = load_classifier(selected_weights(run))
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

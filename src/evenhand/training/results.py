@@ -100,8 +100,7 @@ def select_adjusted(
     """Return the selected epoch with its validation accuracy after an adjustment, for `compare --tune`."""
     if validation is None:
         return dict(selected)
-    confusion = replace(validation, adjustment=values).confusion
-    return {**selected, "val_balanced_accuracy": balanced_accuracy(confusion)}
+    return {**selected, "val_balanced_accuracy": balanced_accuracy(replace(validation, adjustment=values).confusion)}
 
 
 def tau_notes(adjustment: Mapping[str, Any] | None, grid: NDArray[np.float64] = TAUS) -> tuple[str, ...]:

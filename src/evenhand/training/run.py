@@ -83,8 +83,7 @@ def begin_run(config: Config, folder: Path, *, command: str = "", callback: Call
     config = pin_start(config)
     fabric = start_fabric(config)
     run = Run(Path(fabric.broadcast(str(folder))))  # the first process may have added a number
-    prepared = prepare(config, progress=fabric.is_global_zero)
-    trainer = Trainer(config, run, prepared, fabric)
+    trainer = Trainer(config, run, prepare(config, progress=fabric.is_global_zero), fabric)
     if fabric.is_global_zero:
         run.write_config(config, command, trainer.resolved())
     return _finish(run, trainer, 0, callback or Callback())
