@@ -143,10 +143,10 @@ class ComplementCrossEntropy(LossPart):
             if isinstance(logits, PendingLogits):
                 features, layer = logits
                 return linear_complement_cross_entropy(features, target, layer.weight, layer.bias, weight, **shared)
-            own: Any = {"spare": spare, "complement_on": on}
-            if rivals is not None:
-                own["rivals"] = rivals.to(logits.device)
-            return functional.complement_cross_entropy(logits, target, weight, **shared, **own)
+            here = None if rivals is None else rivals.to(logits.device)
+            return functional.complement_cross_entropy(
+                logits, target, weight, spare=spare, rivals=here, complement_on=on, **shared
+            )
 
         return loss
 

@@ -23,7 +23,8 @@ def replacing_checked(path: Path) -> Iterator[Path]:
         return
     with replacing(path) as temporary:
         yield temporary
-        new, known = hash_file(temporary), dict[str, list[str]]()
+        new = hash_file(temporary)
+        known: dict[str, list[str]] = {}
         with suppress(EvenhandError):  # damaged checksums are discarded
             known = _known(folder)
         write_json(folder / CHECKSUMS, {**known, name: [new, *known.get(name, [])]})

@@ -70,8 +70,9 @@ def examine() -> Examination:
         >>> [backend.name for backend in found.backends], found.backend
         (['eager', 'native', 'triton'], 'auto')
     """
-    found = {name: torch.__version__ if name == "torch" else installed_version(name) for name in PACKAGES}
-    installed = {name: version for name, version in found.items() if version}
+    installed = {name: version for name in PACKAGES if (version := installed_version(name))}
+    if "torch" in installed:
+        installed["torch"] = torch.__version__  # with the build, such as +cpu
     return Examination(
         versions={"python": platform.python_version(), "system": platform.platform(terse=True), **installed},
         devices=_devices(),
