@@ -83,7 +83,7 @@ def test_a_kernel_that_was_not_built(capsys: Capture, monkeypatch: Patch) -> Non
 
 
 def test_what_an_extra_lacks_is_named_with_the_command(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: None if name == "ray" else "1.0")
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None if name == "ray" else "1.0")
     assert [(each.name, each.how) for each in doctor.examine().missing] == [("ray", "pip install 'ray>=2.9'")]
 
 

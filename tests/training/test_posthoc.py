@@ -202,7 +202,7 @@ def test_tau_of_normalised_weights_is_the_best_on_validation_or_none(
 
         monkeypatch.setattr(posthoc, "_predict_normalised", predict)
         monkeypatch.setattr(
-            posthoc, "_balanced_accuracy", lambda _: as_it_is + (better if 0.3 < tried[-1] < 0.8 else -0.1)
+            posthoc, "balanced_accuracy", lambda _: as_it_is + (better if 0.3 < tried[-1] < 0.8 else -0.1)
         )
 
     real: Any = posthoc._predict_normalised

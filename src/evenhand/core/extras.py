@@ -2,7 +2,15 @@
 
 import re
 import shlex
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of a package; None: it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def how_to_install(extra: str) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -62,7 +63,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
             if through:
                 _write_through(temporary, path)
             else:
-                os.chmod(temporary, 0o666 & ~_umask())
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(temporary, 0o666 & ~mask)
                 os.replace(temporary, real)
         except OSError as error:
             raise cannot_write(path, error) from error
@@ -201,6 +204,15 @@ def read_bytes(path: Path | str, most: int) -> bytes:
         raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
 
 
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def read_json(path: Path | str, most: int = 2**25) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes.
 
@@ -265,9 +277,3 @@ def _is_about(error: OSError, temporary: Path) -> bool:
     # Errors of writing name no file, those of opening do. TLS and DNS errors have numbers of their own.
     named = error.filename is None or os.fspath(error.filename) == os.fspath(temporary)
     return named and type(error).__module__ == "builtins"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

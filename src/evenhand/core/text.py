@@ -87,11 +87,8 @@ def slug(*parts: str, most: int = 40) -> str:
         >>> slug("photos", "exp:100", "cce:gamma=-2")
         'photos_exp-100_cce-gamma-2'
     """
-    return "_".join(_safe(part, most) for part in parts) or "data"
-
-
-def _safe(text: str, most: int) -> str:
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text.replace("=", ""))[:most].strip("-.") or "data"
+    safe = (re.sub(r"[^A-Za-z0-9.+-]+", "-", part.replace("=", ""))[:most].strip("-.") for part in parts)
+    return "_".join(each or "data" for each in safe) or "data"
 
 
 def markdown_escaped(text: str) -> str:

@@ -95,8 +95,7 @@ def confusion_matrix(
         # A label outside would not fail below, but be counted in a wrong cell.
         if len(labels) and not 0 <= labels.min() <= labels.max() < size:
             raise ValueError(f"{name} must be 0 to {size - 1}, got {labels.min()} to {labels.max()}.")
-    cells = actual * size + chosen
-    return np.bincount(cells, minlength=size**2).astype(np.int64, copy=False).reshape(size, size)
+    return np.bincount(actual * size + chosen, minlength=size**2).astype(np.int64, copy=False).reshape(size, size)
 
 
 def _labels(values: ArrayLike | None, name: str) -> NDArray[np.int64]:

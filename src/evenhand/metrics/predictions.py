@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +74,14 @@ class Predictions:
             ("adjustment", np.float64, self.num_classes),
         ):
             array = getattr(self, name)
-            if array is not None or name not in OPTIONAL:
-                _check_array(name, array, kind, size, self.logits)
+            if array is None and name in OPTIONAL:
+                continue
+            if not _is_array(array, kind, 1) or len(array) != size:
+                expected = "text" if kind is np.str_ else kind.__name__
+                raise EvenhandError(
+                    f"{name} must be {expected} of shape ({size},) as the logits are {self.logits.shape}, got "
+                    f"{_describe(array)}."
+                )
         _check_names(self.class_names, self.num_classes)
         outside = np.flatnonzero((self.targets < 0) | (self.targets >= self.num_classes))
         if len(outside):
@@ -116,8 +121,7 @@ class Predictions:
         """Return the most probable class of each image, (N,); of equal ones the first."""
         self.check_finite()
         logits = self.logits if self.adjustment is None else self.logits.astype(np.float64) + self.adjustment
-        predicted: NDArray[np.int64] = logits.argmax(axis=1).astype(np.int64, copy=False)
-        return predicted
+        return np.asarray(logits.argmax(axis=1), np.int64)
 
     def log_probabilities(self) -> NDArray[np.float64]:
         """Return the log softmax, (N, K), in float64: finite for any finite logits.
@@ -131,8 +135,7 @@ class Predictions:
         """
         self.check_finite()
         shift = 0.0 if self.adjustment is None else self.adjustment
-        log_probabilities: NDArray[np.float64] = log_softmax(self.logits.astype(np.float64) + shift, axis=1)
-        return log_probabilities
+        return np.asarray(log_softmax(self.logits.astype(np.float64) + shift, axis=1))
 
     def save(self, path: Path | str) -> None:
         """Write everything to a `.npz` of plain arrays, atomically; equal predictions give equal bytes.
@@ -160,13 +163,11 @@ class Predictions:
 
     def correct(self) -> NDArray[np.bool_]:
         """Return whether each image was classified correctly, (N,)."""
-        correct: NDArray[np.bool_] = self.predicted() == self.targets
-        return correct
+        return np.asarray(self.predicted() == self.targets)
 
     def confidences(self) -> NDArray[np.float64]:
         """Return the probability of the predicted class of each image, (N,)."""
-        confidences: NDArray[np.float64] = np.exp(self.log_probabilities().max(axis=1))
-        return confidences
+        return np.asarray(np.exp(self.log_probabilities().max(axis=1)))
 
     @cached_property
     def confusion(self) -> Confusion:
@@ -200,16 +201,6 @@ def _describe(array: object) -> str:
     if not isinstance(array, np.ndarray):
         return f"a {type(array).__name__}"
     return f"{clipped(str(array.dtype))} of shape {clipped(str(array.shape))}"
-
-
-def _check_array(
-    name: str, array: NDArray[Any], kind: type[np.generic], size: int, logits: NDArray[np.float32]
-) -> None:
-    if not _is_array(array, kind, 1) or len(array) != size:
-        expected = "text" if kind is np.str_ else kind.__name__
-        raise EvenhandError(
-            f"{name} must be {expected} of shape ({size},) as the logits are {logits.shape}, got {_describe(array)}."
-        )
 
 
 def _check_names(names: tuple[str, ...], num_classes: int) -> None:

@@ -43,7 +43,10 @@ def build_timm(request: Request) -> Classifier:
     except EvenhandError:
         raise
     except Exception as error:  # networks and the hub raise nearly anything
-        raise EvenhandError(f"timm cannot build {name!r}: {reason(error)}{_remedy(name, timm, request)}.") from error
+        remedy = ""
+        if request.pretrained is True and timm.is_model(name.split(".")[0]):
+            remedy = f"; download them from {_address(name)} yourself, and use --weights FILE"
+        raise EvenhandError(f"timm cannot build {name!r}: {reason(error)}{remedy}.") from error
     if request.pretrained and request.pretrained is not True:
         file = Path(request.pretrained)
         fill(network, read_state(file), fresh=_last_layers(network), what=f"The weights in {file}")
@@ -62,7 +65,10 @@ def require_timm(name: str) -> Any:
     if ":" in plain:
         return timm
     if not timm.is_model(plain):
-        raise _unknown(plain, timm)
+        near = difflib.get_close_matches(plain.lower(), timm.list_models(), n=3)
+        names = " or ".join(PREFIX + other for other in near)
+        hint = f"did you mean {names}?" if near else "timm.list_models() names all."
+        raise EvenhandError(f"timm {timm.__version__} has no network {plain!r}; {hint}")
     network, dot, kind = plain.partition(".")
     if dot and _config(plain, timm) is None:
         others = timm.list_pretrained(f"{network}.*")
@@ -73,8 +79,7 @@ def require_timm(name: str) -> Any:
 
 def timm_transform(name: str) -> InputTransform:
     """Return the preprocessing of a network's weights."""
-    timm = require_timm(name)
-    config = _config(name.removeprefix(PREFIX), timm)
+    config = _config(name.removeprefix(PREFIX), require_timm(name))
     if config is None or not config.input_size:
         raise EvenhandError(f"timm has no preprocessing for {name}; choose another network.")
     size = config.input_size[-1]
@@ -123,20 +128,9 @@ def _last_layers(network: Any) -> tuple[str, ...]:
     return tuple(f"{path}." for path, module in network.named_modules() if any(module is head for head in heads))
 
 
-def _remedy(name: str, timm: Any, request: Request) -> str:
-    """Return advice for weights that could not be downloaded."""
-    if request.pretrained is not True or not timm.is_model(name.split(".")[0]):
-        return ""
-    return f"; download them from {_address(name)} yourself, and use --weights FILE"
-
-
 @contextmanager
 def _without_retries(name: str, timm: Any) -> Iterator[None]:
-    """Load weights from the hub without retries if it cannot be reached: timm would retry for a minute.
-
-    Raises:
-        EvenhandError: the hub cannot be reached, and the weights are not on this machine.
-    """
+    """Load weights from the hub without retries if it cannot be reached: timm would retry for a minute."""
     config = _config(name, timm)
     try:
         hub: Any = import_module("huggingface_hub")
@@ -178,12 +172,6 @@ def _import_timm() -> Any:
         return import_module("timm")
     except ImportError as error:
         raise EvenhandError(f"Networks of timm need one more package: {how_to_install('timm')}.") from error
-
-
-def _unknown(name: str, timm: Any) -> EvenhandError:
-    near = difflib.get_close_matches(name.lower(), timm.list_models(), n=3)
-    hint = f"did you mean {' or '.join(PREFIX + other for other in near)}?" if near else "timm.list_models() names all."
-    return EvenhandError(f"timm {timm.__version__} has no network {name!r}; {hint}")
 
 
 def _count_features(network: Any, request: Request) -> int:

@@ -56,8 +56,7 @@ def build_lite0(request: Request) -> Classifier:
         state = {re.sub(r"(^|\.)_", r"\1", key): value for key, value in read_state(weights.file).items()}
         if _STEM in state:
             state[_STEM] = fit_channels(state[_STEM], request.channels)
-        state = {key: value for key, value in state.items() if not key.startswith("fc.")}
-        fill(body, state, what=f"The weights in {weights.file}")
+        fill(body, state, fresh="fc.", what=f"The weights in {weights.file}")
     head = nn.Linear(NUM_FEATURES, request.num_classes)
     return Classifier(BodyAndHead(body, head), name=LITE0, stem="imagenet", num_features=NUM_FEATURES)
 

@@ -14,7 +14,7 @@ from torchvision.models import get_model, get_model_weights
 from torchvision.models import list_models as list_torchvision
 
 from evenhand.core.errors import EvenhandError
-from evenhand.models.classifier import BodyAndHead, Classifier, Request
+from evenhand.models.classifier import BodyAndHead, Classifier, Request, replace_module
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file, fetch_weights, fill, read_state
 
@@ -22,14 +22,9 @@ SMALL_UP_TO = 96
 """The largest image size, in pixels, for which `auto` means the small stem."""
 
 
-def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(network.get_submodule(parent), name, module)
-
-
 def _cut_off_last(network: nn.Module, last: str) -> BodyAndHead:
     head = network.get_submodule(last)
-    _replace(network, last, nn.Identity())
+    replace_module(network, last, nn.Identity())
     return BodyAndHead(network, head)
 
 
@@ -127,14 +122,14 @@ def build_torchvision(request: Request) -> Classifier:
         'imagenet'
     """
     original = ALIASES.get(request.name, request.name)
-    known = _known_family(original)
+    known = next((family for begins, family in _FAMILIES.items() if original.startswith(begins)), None)
     stem = _choose_stem(request, known, original)
     network = _build(original, request)
     family = known or _two_ends(network)
     if stem == "small" or request.channels != 3:
-        _replace(network, family.first, _first(network, family, request.channels, stem))
+        replace_module(network, family.first, _first(network, family, request.channels, stem))
     if stem == "small" and family.pool:
-        _replace(network, family.pool, nn.Identity())
+        replace_module(network, family.pool, nn.Identity())
     if request.pretrained is True:
         _fill_official(network, family, request)
     elif request.pretrained:
@@ -191,10 +186,6 @@ def fit_channels(kernel: Tensor, channels: int) -> Tensor:
     if channels == 1:
         return kernel.sum(dim=1, keepdim=True)
     return kernel[:, torch.arange(channels) % before] * (before / channels)
-
-
-def _known_family(original: str) -> Family | None:
-    return next((family for begins, family in _FAMILIES.items() if original.startswith(begins)), None)
 
 
 def _two_ends(network: nn.Module) -> Family:

@@ -116,3 +116,9 @@ class BodyAndHead(nn.Module):
             return maps if maps.ndim == 2 else maps.mean(dim=(2, 3))
         logits: Tensor = self.head(maps)
         return logits
+
+
+def replace_module(network: nn.Module, path: str, module: nn.Module) -> None:
+    """Replace the submodule at a dotted path, in place."""
+    parent, _, name = path.rpartition(".")
+    setattr(network.get_submodule(parent), name, module)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
-from evenhand.models.classifier import Classifier
+from evenhand.models.classifier import Classifier, replace_module
 from evenhand.models.names import LEAST_SCALE, MOST_SCALE
 
 
@@ -112,13 +112,9 @@ def replace_head(model: Classifier, head: str) -> Classifier:
         raise EvenhandError(
             f"{model.name} does not end in a linear layer, which a {name} head needs; choose another network."
         )
-    new: nn.Module
-    if name == "cosine":
-        new = CosineHead(old.in_features, old.out_features, scale=scale)
-    else:
-        new = ScaledHead(old.in_features, old.out_features)
-    parent, _, attribute = path.rpartition(".")
-    setattr(model.get_submodule(parent), attribute, new)
+    sizes = (old.in_features, old.out_features)
+    new = CosineHead(*sizes, scale=scale) if name == "cosine" else ScaledHead(*sizes)
+    replace_module(model, path, new)
     return model
 
 

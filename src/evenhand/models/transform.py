@@ -3,7 +3,9 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.decode import Interpolation
@@ -56,3 +58,9 @@ class InputTransform:
     def fingerprint(self) -> str:
         """Return a short hash of the preprocessing."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def centre_crop(image: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return the square of `size` pixels in the middle of an image, (H, W, C)."""
+    top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
+    return image[top : top + size, left : left + size]

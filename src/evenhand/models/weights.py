@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import hash_file
 from evenhand.core.text import some
 
 _HASH = re.compile(r"-([a-f0-9]{8,})\.")
-_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,7 @@ def describe_file(file: Path, source: str | None = None) -> Weights:
 
 @lru_cache(maxsize=8)
 def _digest(file: Path, size: int, changed: int) -> str:  # noqa: ARG001 - size and time tell one content from the next
-    digest = hashlib.sha256()
-    with file.open("rb") as opened:
-        while block := opened.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    return hash_file(file)
 
 
 def describe_tensors(state: dict[str, Tensor], source: str) -> Weights:

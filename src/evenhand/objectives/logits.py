@@ -106,5 +106,4 @@ class LDAM(LogitsPart):
         """Describe the margins."""
         from evenhand.losses import functional
 
-        margins = functional.ldam_margins(stats.counts, self.margin)
-        return PartSummary("margin in cosines", margins.double().numpy())
+        return PartSummary("margin in cosines", functional.ldam_margins(stats.counts, self.margin).double().numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -139,29 +139,13 @@ class ComplementCrossEntropy(LossPart):
             offset: Tensor | None,
             margin: Tensor | None,
         ) -> Tensor:
+            shared: Any = {"gamma": gamma, "share": share, "offset": offset, "margin": margin}
             if isinstance(logits, PendingLogits):
-                return linear_complement_cross_entropy(
-                    logits.features,
-                    target,
-                    logits.layer.weight,
-                    logits.layer.bias,
-                    weight,
-                    gamma=gamma,
-                    share=share,
-                    offset=offset,
-                    margin=margin,
-                )
+                features, layer = logits
+                return linear_complement_cross_entropy(features, target, layer.weight, layer.bias, weight, **shared)
+            here = None if rivals is None else rivals.to(logits.device)
             return functional.complement_cross_entropy(
-                logits,
-                target,
-                weight,
-                gamma=gamma,
-                share=share,
-                spare=spare,
-                rivals=None if rivals is None else rivals.to(logits.device),
-                offset=offset,
-                margin=margin,
-                complement_on=on,
+                logits, target, weight, spare=spare, rivals=here, complement_on=on, **shared
             )
 
         return loss
@@ -210,8 +194,7 @@ class VectorScaling(LossPart):
             offset: Tensor | None,
             margin: Tensor | None,  # noqa: ARG001
         ) -> Tensor:
-            here = logits.device
-            scale, offset = factors.to(here), shift.to(here)
+            scale, offset = factors.to(logits.device), shift.to(logits.device)
             return functional.adjusted_cross_entropy(logits, target, weight, scale=scale, offset=offset)
 
         return loss

@@ -1,6 +1,7 @@
 """An objective built for a training set, as the training loop uses it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +32,7 @@ from evenhand.objectives.part import (
 from evenhand.objectives.posthoc import FittedAdjustment, PostHoc
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.objectives.stages import StagePart
-from evenhand.objectives.steps import Backward, Forward, SingleStep, StepPart
+from evenhand.objectives.steps import Backward, SingleStep, StepPart
 
 _Kind = TypeVar("_Kind", bound=Part)
 
@@ -129,11 +130,14 @@ class Objective:
 
     def loss(self, logits: Tensor, target: Tensor, epoch: int = 0) -> Tensor:
         """Return the loss of logits (N, K) and targets, (N,) or (N, K), in an epoch, counted from 0."""
-        return self._loss(logits, target, weight=self._weight(epoch), offset=self.offset, margin=self.margin)
+        if self._weights is not None and self._weight_of_epoch[0] != epoch:
+            weights = self._weights.weights(self.stats, epoch)
+            self._weight_of_epoch = (epoch, None if weights is None else self._here(weights))
+        return self._loss(logits, target, weight=self._weight_of_epoch[1], offset=self.offset, margin=self.margin)
 
     def step(
         self,
-        forward: Forward,
+        forward: Callable[[Tensor], Tensor],
         images: Tensor,
         target: Tensor,
         optimizers: Sequence[Optimizer],
@@ -142,9 +146,8 @@ class Objective:
         epoch: int = 0,
     ) -> Tensor:
         """Update the weights from one batch; return its loss, detached."""
-        return self._step.step(
-            lambda logits, target: self.loss(logits, target, epoch), forward, images, target, optimizers, backward
-        )
+        loss = partial(self.loss, epoch=epoch)
+        return self._step.step(loss, lambda: forward(images), target, optimizers, backward)
 
     def prior(self) -> Shares | None:
         """Return the class frequencies that the trained network's probabilities hold for, (K,); None: there are none.
@@ -187,14 +190,6 @@ class Objective:
             for part in self.parts
             if part.first_epoch(self.stats) > selected
         ]
-
-    def _weight(self, epoch: int) -> Tensor | None:
-        if self._weights is None:
-            return None
-        if self._weight_of_epoch[0] != epoch:
-            weights = self._weights.weights(self.stats, epoch)
-            self._weight_of_epoch = (epoch, None if weights is None else self._here(weights))
-        return self._weight_of_epoch[1]
 
     def _here(self, values: Tensor) -> Tensor:
         return values.to(self.device, torch.float32)

@@ -54,6 +54,5 @@ class Sampling(SamplingPart):
     def describe(self, stats: TrainingStats) -> PartSummary:
         """Describe how often an image of each class is sampled."""
         when = " in the last epoch" if self.by == "progressive" else ""
-        rows = sum(stats.counts)
-        times = rows * self.rates(stats, stats.epochs - 1) / np.maximum(np.array(stats.counts), 1)
+        times = sum(stats.counts) * self.rates(stats, stats.epochs - 1) / np.maximum(np.array(stats.counts), 1)
         return PartSummary(f"times an image is sampled per epoch{when}", times)

@@ -132,8 +132,7 @@ def _parse(text: str) -> ObjectiveSpec:
     parts = [_parse_part(each, text) for each in parse(text)]
     if not any(part.kind == "loss" for part in parts):
         parts.append(CrossEntropy())
-    order = list(KINDS)
-    parts.sort(key=lambda part: order.index(part.kind))
+    parts.sort(key=lambda part: list(KINDS).index(part.kind))
     for one, other in pairwise(parts):
         if one.kind == other.kind:
             same = one.name == other.name

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-Forward = Callable[["Tensor"], "Tensor"]
+Forward = Callable[[], "Tensor"]
+"""Returns the logits of the batch with the current weights."""
 Loss = Callable[["Tensor", "Tensor"], "Tensor"]
 
 
@@ -40,13 +41,7 @@ class StepPart(Part):
         return True
 
     def step(
-        self,
-        loss_of: Loss,
-        forward: Forward,
-        images: Tensor,
-        target: Tensor,
-        optimizers: Sequence[Optimizer],
-        backward: Backward,
+        self, loss_of: Loss, forward: Forward, target: Tensor, optimizers: Sequence[Optimizer], backward: Backward
     ) -> Tensor:
         """Update the weights from one batch; return its loss, detached."""
         raise NotImplementedError
@@ -56,16 +51,10 @@ class SingleStep(StepPart):
     """One step on the loss: the default, which has no name."""
 
     def step(
-        self,
-        loss_of: Loss,
-        forward: Forward,
-        images: Tensor,
-        target: Tensor,
-        optimizers: Sequence[Optimizer],
-        backward: Backward,
+        self, loss_of: Loss, forward: Forward, target: Tensor, optimizers: Sequence[Optimizer], backward: Backward
     ) -> Tensor:
         """Step on the loss."""
-        loss = loss_of(forward(images), target)
+        loss = loss_of(forward(), target)
         optimizers[0].zero_grad()
         backward(loss)
         optimizers[0].step()
@@ -106,25 +95,19 @@ class ComplementObjectiveTraining(StepPart):
         return PartSummary(f"a second step per batch raises C / (K - 1), {after}")
 
     def step(
-        self,
-        loss_of: Loss,
-        forward: Forward,
-        images: Tensor,
-        target: Tensor,
-        optimizers: Sequence[Optimizer],
-        backward: Backward,
+        self, loss_of: Loss, forward: Forward, target: Tensor, optimizers: Sequence[Optimizer], backward: Backward
     ) -> Tensor:
         """Step on the loss, then on the complement entropy."""
         from evenhand.losses import functional
 
         primary, secondary = optimizers
-        logits = forward(images)
+        logits = forward()
         loss = loss_of(logits, target)
         if self.forwards == 2:
             primary.zero_grad()
             backward(loss)
             primary.step()
-            logits = forward(images)
+            logits = forward()
             secondary.zero_grad()
             backward(-functional.complement_entropy(logits, target, balanced=True))
             secondary.step()

@@ -50,20 +50,14 @@ def parse_yaml(text: str) -> Any:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of names and values."""
     try:
-        content = parse_yaml(_decode(path))
-    except (EvenhandError, Unreadable) as error:
-        why = str(error).removeprefix(f"Cannot read {path}: ").rstrip(".")
+        content = parse_yaml(read_bytes(path, MOST_BYTES).decode())
+    except (EvenhandError, Unreadable, UnicodeDecodeError) as error:
+        why = reason(error) if isinstance(error, UnicodeDecodeError) else str(error)
+        why = why.removeprefix(f"Cannot read {path}: ").rstrip(".")
         raise EvenhandError(f"Cannot read the config {path}: {why}.") from error
     if not isinstance(content, dict):
         raise EvenhandError(f"Cannot read the config {path}: expected KEY: VALUE lines, got {type(content).__name__}.")
     return content
-
-
-def _decode(path: Path) -> str:
-    try:
-        return read_bytes(path, MOST_BYTES).decode()
-    except UnicodeDecodeError as error:
-        raise Unreadable(reason(error)) from error
 
 
 # Not the faster loader in C: deep nesting crashes the process.

@@ -1,12 +1,11 @@
 """Checksums of weights, state and predictions, to detect silent damage."""
 
-import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.files import read_json, replacing, write_json
+from evenhand.core.files import hash_file, read_json, replacing, write_json
 from evenhand.runs.filenames import CHECKED, CHECKSUMS, FOLDERS
 
 
@@ -24,7 +23,10 @@ def replacing_checked(path: Path) -> Iterator[Path]:
         return
     with replacing(path) as temporary:
         yield temporary
-        new, known = _digest(temporary), _known_or_none(folder)
+        new = hash_file(temporary)
+        known: dict[str, list[str]] = {}
+        with suppress(EvenhandError):  # damaged checksums are discarded
+            known = _known(folder)
         write_json(folder / CHECKSUMS, {**known, name: [new, *known.get(name, [])]})
     write_json(folder / CHECKSUMS, {**known, name: [new]})
 
@@ -40,7 +42,7 @@ def check(path: Path) -> None:
     if expected is None:
         return
     try:
-        found = _digest(path)
+        found = hash_file(path)
     except OSError as error:
         raise EvenhandError(f"{reason(error)}.") from error
     if found not in expected:
@@ -59,19 +61,3 @@ def _known(folder: Path) -> dict[str, list[str]]:
     if not all(isinstance(own, list) and all(isinstance(each, str) for each in own) for own in content.values()):
         raise EvenhandError(f"Cannot read {path}: expected lists of checksums; delete it to skip the check.")
     return content
-
-
-def _known_or_none(folder: Path) -> dict[str, list[str]]:
-    """Return the stored checksums; damaged ones are discarded."""
-    try:
-        return _known(folder)
-    except EvenhandError:
-        return {}
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()

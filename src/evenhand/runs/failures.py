@@ -66,8 +66,7 @@ def below_majority(predictions: Predictions) -> str | None:
 
 def no_few_shot(predictions: Predictions) -> str | None:
     """Return that no image of the few-shot classes is recognised; None if one is, or none is tested."""
-    few = find_shot_groups(predictions.train_counts).few
-    tested = np.isin(predictions.targets, few)
+    tested = np.isin(predictions.targets, find_shot_groups(predictions.train_counts).few)
     if not tested.any() or predictions.correct()[tested].any():
         return None
     count = len(np.unique(predictions.targets[tested]))

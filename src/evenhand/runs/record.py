@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json_bytes, write_text
@@ -19,7 +19,7 @@ from evenhand.metrics import classification as metrics
 from evenhand.runs.config import Config, validate
 from evenhand.runs.name_defaults import with_frozen
 from evenhand.runs.run import Run
-from evenhand.runs.schemas import Environment, EpochRow, Summary, check_history
+from evenhand.runs.schemas import Environment, EpochRow, StoredModel, Summary, check_history
 
 MAX_BYTES = 2**20
 """A record of 1,000 classes and 200 epochs takes about half of it."""
@@ -27,30 +27,6 @@ DIGITS = 6
 """Significant digits of the history and of per-class intervals, precision and F1."""
 DERIVED = "images_per_second"
 """A column of the history that is not recorded, as it follows from `seconds`."""
-
-
-class FinishedRun(Protocol):
-    """What tables and claims read of a finished run: a :class:`~evenhand.runs.run.Run` or a :class:`RunRecord`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the run."""
-
-    @property
-    def config(self) -> Config:
-        """Everything that is needed to repeat it."""
-
-    @property
-    def environment(self) -> Environment:
-        """On what it was trained."""
-
-    @property
-    def summary(self) -> Summary:
-        """Its evaluation on the test set."""
-
-    @property
-    def history(self) -> list[EpochRow]:
-        """One row per epoch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +78,12 @@ class RunRecord:
             raise EvenhandError(f"its history has {len(self.history)} epochs, its config {self.config.epochs}.")
 
 
-class _Stored(BaseModel):
-    # Rows are stored by column, so that a column is named once. What later versions add is kept.
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+FinishedRun = Run | RunRecord
+"""What tables and claims read: name, config, environment, summary and history of a finished run."""
 
 
-class _StoredSummary(_Stored):
+# Rows are stored by column, so that a column is named once.
+class _StoredSummary(StoredModel):
     """A summary; all but these two as in :class:`~evenhand.runs.schemas.Summary`."""
 
     per_class: dict[str, list[Any]]
@@ -116,7 +92,7 @@ class _StoredSummary(_Stored):
     """Base64 of the zlib-compressed uint32 matrix, row by row."""
 
 
-class _StoredRecord(_Stored):
+class _StoredRecord(StoredModel):
     """The content of the file."""
 
     name: str = Field(min_length=1, max_length=255)
@@ -143,7 +119,7 @@ def make_record(run: Run) -> RunRecord:
         environment=run.environment.model_copy(update={"commit": None}),
         summary=run.summary,
         history=run.history,
-        correct=(predictions.predicted() == predictions.targets)[by_class],
+        correct=predictions.correct()[by_class],
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,10 +42,9 @@ LARGEST = {
 }
 """Largest sizes in bytes: ImageNet's ids take 52 million, the summary of 1,000 classes about 10 million."""
 
-Status = Literal["missing", "begun", "trained", "finished"]
-"""No config yet; it has a config; its last epoch is done; it was evaluated, which is the last step of a run."""
 _FILES = {"splits": names.SPLITS, "predictions": names.PREDICTIONS, "summary": names.SUMMARY}
 _Arrays = TypeVar("_Arrays", Features, Thumbnails)
+_T = TypeVar("_T")
 _Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
 
 
@@ -89,13 +88,13 @@ class Run:
     # Progress, never cached
 
     @property
-    def status(self) -> Status:
-        """The progress of the run."""
+    def status(self) -> Literal["missing", "begun", "trained", "finished"]:
+        """The progress of the run: no config yet, a config, the last epoch is done, or evaluated, the last step."""
         if self.has(names.SUMMARY):
             return "finished"
         if self.has(names.LAST_WEIGHTS):
             return "trained"
-        return "begun" if self.has(names.CONFIG) else "missing"
+        return "begun" if self.begun else "missing"
 
     @property
     def finished(self) -> bool:
@@ -177,7 +176,7 @@ class Run:
 
     def write_environment(self, content: Mapping[str, Any]) -> None:
         """Write versions and machine."""
-        self._write_json(names.ENVIRONMENT, content)
+        write_json(self.path / names.ENVIRONMENT, content)
         self._forget("environment")
 
     @cached_property
@@ -187,7 +186,7 @@ class Run:
 
     def write_splits(self, splits: SplitIds) -> None:
         """Write the ids of its training, validation and test images."""
-        self._write_json(names.SPLITS, splits.model_dump(), indent=0)
+        write_json(self.path / names.SPLITS, splits.model_dump(), indent=0)
         self._forget("splits")
 
     # History
@@ -204,7 +203,7 @@ class Run:
             check_history(rows)
         except (ValueError, TypeError, csv.Error, EvenhandError, MemoryError) as error:
             raise EvenhandError(f"Cannot read the history in {path}: {reason(error)}.") from error
-        config = self._other(lambda: self.config)
+        config = none_if_unreadable(lambda: self.config)
         if config is not None and len(rows) > config.epochs:
             seen = f"it has {len(rows)} epochs, but the config asks for {config.epochs}"
             raise EvenhandError(f"Cannot use the history in {path}: {seen}.")
@@ -305,7 +304,7 @@ class Run:
         summary = self._typed(Summary, names.SUMMARY)
         # Not cached: a list of many runs needs only their summaries.
         kept = self.__dict__.get("predictions")
-        predictions = kept or self._other(lambda: self._read_predictions(names.PREDICTIONS, "test"))
+        predictions = kept or none_if_unreadable(lambda: self._read_predictions(names.PREDICTIONS, "test"))
         if predictions is not None:
             with self._naming(names.SUMMARY):
                 summary.check(predictions)
@@ -313,7 +312,7 @@ class Run:
 
     def write_summary(self, content: Mapping[str, Any]) -> Path:
         """Write its results and what the run was; return the file."""
-        self._write_json(names.SUMMARY, content)
+        write_json(self.path / names.SUMMARY, content)
         self._forget("summary")
         return self.path / names.SUMMARY
 
@@ -327,7 +326,7 @@ class Run:
         if content is None:
             (self.path / names.ADJUSTMENT).unlink(missing_ok=True)
         else:
-            self._write_json(names.ADJUSTMENT, content)
+            write_json(self.path / names.ADJUSTMENT, content)
         self._forget("adjustment")
         return self.path / names.ADJUSTMENT
 
@@ -366,13 +365,9 @@ class Run:
             why = why[:1].lower() + why[1:]
             raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
 
-    def _write_json(self, name: str, content: Mapping[str, Any], **options: Any) -> None:
-        write_json(self.path / name, content, **options)
-
     def _read_predictions(self, name: str, split: Literal["val", "test"]) -> Predictions:
-        path = self._checked(name)
-        predictions = load_predictions(path)
-        splits, card = self._other(lambda: self.splits), self._other(self._card)
+        predictions = load_predictions(self._checked(name))
+        splits, card = none_if_unreadable(lambda: self.splits), none_if_unreadable(self._card)
         with self._naming(name):
             if splits is not None:
                 check_ids(predictions, getattr(splits, split), {"val": "validation"}.get(split, split))
@@ -388,9 +383,8 @@ class Run:
             predictions.save(temporary)
 
     def _read_arrays(self, kind: type[_Arrays], name: str) -> _Arrays:
-        path = self._checked(name)
-        arrays = read_arrays(path, list(kind.__dataclass_fields__))
-        predictions = self._other(lambda: self.predictions)
+        arrays = read_arrays(self._checked(name), list(kind.__dataclass_fields__))
+        predictions = none_if_unreadable(lambda: self.predictions)
         with self._naming(name):
             content = kind(**arrays)
             if predictions is not None:
@@ -400,12 +394,6 @@ class Run:
     def _write_arrays(self, name: str, content: Features | Thumbnails) -> None:
         with replacing_checked(self.path / name) as temporary:
             write_arrays(temporary, **vars(content))
-
-    def _other(self, read: Callable[[], Any]) -> Any:
-        """Return another file to compare with; None if it is damaged, which is reported where it is read itself."""
-        with suppress(EvenhandError):
-            return read()
-        return None
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
@@ -417,6 +405,14 @@ class Run:
     def _forget(self, *kept: str) -> None:
         for name in kept:
             self.__dict__.pop(name, None)
+
+
+def none_if_unreadable(read: Callable[[], _T]) -> _T | None:
+    """Return what a function reads; None if it raises an `EvenhandError`, which is reported where it matters."""
+    try:
+        return read()
+    except EvenhandError:
+        return None
 
 
 def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -27,12 +27,13 @@ _Positive = Annotated[float, Field(ge=0)]
 _Interval = tuple[float, float]
 
 
-class _Content(BaseModel):
-    # Strict: text is never parsed as a number. Keys that later versions add are kept.
+class StoredModel(BaseModel):
+    """The content of a file: text is never parsed as a number, and keys that later versions add are kept."""
+
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Environment(_Content):
+class Environment(StoredModel):
     """The machine and the versions that a run was made with; nothing here is needed to use the run."""
 
     started: str | None = None
@@ -64,7 +65,7 @@ def precision_name(fabric_precision: object) -> str:
     return {"32": "float32", "bf": "bfloat16", "16": "float16"}.get(str(fabric_precision)[:2], "unknown")
 
 
-class SplitIds(_Content):
+class SplitIds(StoredModel):
     """The ids of the images that a run was trained, validated and tested on."""
 
     source: str
@@ -90,7 +91,7 @@ class SplitIds(_Content):
         return hashlib.sha256(json.dumps([self.train, self.val, self.test]).encode()).hexdigest()
 
 
-class Selected(_Content):
+class Selected(StoredModel):
     """The epoch whose weights were selected."""
 
     rule: str
@@ -100,14 +101,14 @@ class Selected(_Content):
     """The epoch that plain accuracy would select."""
 
 
-class WorstClass(_Content):
+class WorstClass(StoredModel):
     """The class with the lowest recall."""
 
     name: str
     recall: _Share
 
 
-class GroupRecall(_Content):
+class GroupRecall(StoredModel):
     """The mean recall of a group of classes."""
 
     recall: _Share
@@ -116,7 +117,7 @@ class GroupRecall(_Content):
     tested: _Count
 
 
-class ClassResult(_Content):
+class ClassResult(StoredModel):
     """The results of one class; None where it has no test image."""
 
     name: str
@@ -129,7 +130,7 @@ class ClassResult(_Content):
     f1: _Share | None = None
 
 
-class Adjustment(_Content):
+class Adjustment(StoredModel):
     """A post-hoc adjustment of the logits of a trained network."""
 
     kind: Literal["post-hoc", "prior", "tau-normalised"]
@@ -162,7 +163,7 @@ class Adjustment(_Content):
         return own is not None and added is not None and len(own) == len(added) and np.allclose(own, added)
 
 
-class Summary(_Content):
+class Summary(StoredModel):
     """The results of a run on its test set, see :func:`evenhand.runs.summary.summarise`.
 
     Every metric of :data:`evenhand.metrics.registry.METRICS` is a key of the file, and is read from :attr:`metrics`.
@@ -256,8 +257,8 @@ class Features:
 
     def check(self, predictions: Predictions) -> None:
         """Refuse features that are not of these predictions."""
-        rows = _rows_of(self.ids, predictions)
-        if rows is None or not np.array_equal(predictions.targets[rows], self.targets):
+        targets = dict(zip(predictions.ids.tolist(), predictions.targets.tolist(), strict=True))
+        if [targets.get(name) for name in self.ids.tolist()] != self.targets.tolist():
             raise EvenhandError("it does not belong to the predictions.")
 
     def __post_init__(self) -> None:
@@ -316,12 +317,6 @@ def check_ids(predictions: Predictions, ids: Sequence[str], split: str) -> None:
 def _are_columns(size: int, numbers: NDArray[Any], ids: NDArray[Any]) -> bool:
     whole = numbers.ndim == 1 and numbers.dtype.kind == "i" and len(numbers) == size
     return whole and ids.ndim == 1 and ids.dtype.kind == "U" and len(ids) == size
-
-
-def _rows_of(ids: NDArray[np.str_], predictions: Predictions) -> NDArray[np.int64] | None:
-    where = {name: row for row, name in enumerate(predictions.ids.tolist())}
-    rows = [where.get(name, -1) for name in ids.tolist()]
-    return None if -1 in rows else np.array(rows, np.int64)
 
 
 def _shapes(*arrays: NDArray[Any]) -> str:

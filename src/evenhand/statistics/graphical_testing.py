@@ -66,8 +66,7 @@ def chained_questions(count: int, depth: int, level: float) -> tuple[list[float]
         if place + count < count * depth:
             edges[place] = {place + count: PASSED_ON}
         else:
-            own = place % count
-            edges[place] = {other: PASSED_ON / (count - 1) for other in range(count) if other != own}
+            edges[place] = {other: PASSED_ON / (count - 1) for other in range(count) if other != place % count}
     return start, edges
 
 

@@ -85,12 +85,7 @@ def paired_image_error(
 
 
 def _of_rotated(gains: NDArray[np.float64], units: Units) -> ImageError:
-    """Return the same where images were tested with some seeds only.
-
-    Args:
-        gains: (n, N), NaN where an image was not tested.
-        units: each is tested as a whole.
-    """
+    """Return the same for gains (n, N) that are NaN where an image was not tested; a unit is tested as a whole."""
     tested = ~np.isnan(gains)
     filled = np.where(tested, gains, 0.0)
     mean, around = units.around(filled.sum(axis=0) / tested.sum(axis=0))

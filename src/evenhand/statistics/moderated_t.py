@@ -98,22 +98,15 @@ def moderated_differences(
     errors = np.sqrt((weight * pooled + (n - 1) * variances) / (weight + n - 1) / n)
     found = {}
     for place, name in enumerate(names[1:]):
-        mean, freedom = float(means[place]), weight + n - 1
-        found[name] = (
-            SeedDifference(mean, n, math.sqrt(variances[place]), float(errors[place]), freedom)
-            if spreads[place]
-            else SeedDifference(mean, n, 0.0)
-        )
+        found[name] = SeedDifference(float(means[place]), n, 0.0)
+        if spreads[place]:
+            spread, error = math.sqrt(variances[place]), float(errors[place])
+            found[name] = SeedDifference(float(means[place]), n, spread, error, weight + n - 1)
     return found
 
 
 def _pooled_variance(series: NDArray[np.float64], variances: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the pooled variance of differences, and its weight in degrees of freedom.
-
-    Args:
-        series: (1 + k, n), the baseline first.
-        variances: (k,), of the differences.
-    """
+    """Return the pooled variance of differences from series[0], and its weight in degrees of freedom."""
     rivals, n = len(series) - 1, series.shape[1]
     if rivals < 2:
         return 0.0, 0.0

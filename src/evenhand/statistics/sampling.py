@@ -41,8 +41,7 @@ class Units:
     def weights(self) -> NDArray[np.float64]:
         """(U,): the weight of each unit in the mean over classes."""
         images = np.bincount(self.classes, self.sizes)
-        weights: NDArray[np.float64] = self.sizes / images[self.classes] / len(images)
-        return weights
+        return np.asarray(self.sizes / images[self.classes] / len(images))
 
     @property
     def freedom(self) -> int:
@@ -80,8 +79,9 @@ def find_units(
         single = np.arange(len(labels))
         return Units(kept, single, labels, single)
     _, named = np.unique(groups[kept], return_inverse=True)
-    cells, of = np.unique(labels * (int(named.max()) + 1) + named.reshape(-1), return_inverse=True)
-    return Units(kept, of.reshape(-1), cells // (int(named.max()) + 1), cells % (int(named.max()) + 1))
+    number = int(named.max()) + 1
+    cells, of = np.unique(labels * number + named.reshape(-1), return_inverse=True)
+    return Units(kept, of.reshape(-1), cells // number, cells % number)
 
 
 def sampling_variance(around: NDArray[np.float64], units: Units, *, floor: bool = False) -> float:

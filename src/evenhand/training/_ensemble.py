@@ -35,7 +35,11 @@ class Ensemble(nn.Module):
         super().__init__()
         first = members[0]
         for member in members[1:]:
-            _require_alike(first.card, member.card)
+            for name in ("class_names", "channels", "image_size", "stretch", "interpolation"):
+                if getattr(first.card, name) != getattr(member.card, name):
+                    raise EvenhandError(f"These runs differ in {name.replace('_', ' ')}, so they cannot be averaged.")
+            if first.card.preprocessing.crop_size != member.card.preprocessing.crop_size:
+                raise EvenhandError("These runs differ in crop size, so they cannot be averaged.")
         self.shared = first.card.backbone is not None and all(
             member.card.backbone == first.card.backbone for member in members
         )
@@ -60,12 +64,3 @@ class Ensemble(nn.Module):
             logits = [network(images * scale[i] + shift[i]) for i, network in enumerate(self.members)]
         adjusted = torch.stack(logits).float() + self.get_buffer("adjustments")[:, None]
         return adjusted.log_softmax(2).exp().mean(0).clamp_min(1e-30).log()
-
-
-def _require_alike(first: Card, other: Card) -> None:
-    """Refuse networks that differ in their classes or their preprocessing, but for the normalisation."""
-    for name in ("class_names", "channels", "image_size", "stretch", "interpolation"):
-        if getattr(first, name) != getattr(other, name):
-            raise EvenhandError(f"These runs differ in {name.replace('_', ' ')}, so they cannot be averaged.")
-    if first.preprocessing.crop_size != other.preprocessing.crop_size:
-        raise EvenhandError("These runs differ in crop size, so they cannot be averaged.")

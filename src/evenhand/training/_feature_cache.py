@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from evenhand.core.arrays import read_arrays
@@ -82,26 +82,18 @@ class FeatureStore:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Let one process compute at a time; the others wait, and then find its features."""
-        lock = self._acquire()
-        try:
-            yield
-        finally:
-            if lock is not None:
-                lock.release()
-
-    def _acquire(self) -> BaseFileLock | None:
-        """Return the acquired lock; None: the folder is not writable, so nothing is shared."""
-        try:
+        lock = FileLock(self.folder / "lock")
+        with suppress(OSError):  # in a folder that is not writable, nothing is shared
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / "lock")
             try:
                 lock.acquire(blocking=False)
             except Timeout:
                 _logger.info("Another process is computing these features; waiting for it.")
                 lock.acquire()
-        except OSError:
-            return None
-        return lock
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _read(self, path: Path, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
         try:

@@ -69,14 +69,9 @@ def _parse_json(text: str) -> list[tuple[str, float]]:
 def _parse_table(text: str, class_names: Sequence[str]) -> list[tuple[str, float]]:
     tables = [[row for row in csv.reader(io.StringIO(text), delimiter=mark) if row[1:]] for mark in ",;\t"]
     rows = max(tables, key=lambda rows: sum(row[0].strip() in class_names for row in rows))
-    if rows and not _is_number(rows[0][1]):
-        rows = rows[1:]  # a heading
+    if rows:
+        try:
+            float(rows[0][1])
+        except ValueError:
+            rows = rows[1:]  # a heading
     return [(row[0].strip(), float(row[1])) for row in rows]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

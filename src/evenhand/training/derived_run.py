@@ -53,18 +53,6 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
         raise EvenhandError(f"{config.objective} has no post-hoc part, so it is the same as {source.path}.")
     predictions = replace(raw, adjustment=fitted.values)
     adjusted = with_unadjusted(predictions, describe_fitted(fitted))
-    _copy(source, run, config, command)
-    run.write_predictions(predictions)
-    run.write_adjustment(adjusted["adjustment"])
-    parts = objective.describe(find_shot_groups(raw.train_counts))
-    selected = select_adjusted(before["selected"], source.validation_predictions, fitted.values)
-    notes = [*before["notes"], *tau_notes(adjusted["adjustment"])]
-    changed = {"objective": config.objective, "selected": selected, "parts": parts, "notes": notes, **adjusted}
-    run.write_summary({**before, **changed, **summarise(predictions)})
-    return run
-
-
-def _copy(source: Run, run: Run, config: Config, command: str) -> None:
     run.write_config(config, command)
     run.write_environment(source.environment.model_dump(mode="json", exclude_unset=True))
     run.write_splits(source.splits)
@@ -77,3 +65,11 @@ def _copy(source: Run, run: Run, config: Config, command: str) -> None:
         run.write_validation_predictions(source.validation_predictions)
     run.write_features(source.features)
     run.write_thumbnails(source.thumbnails)
+    run.write_predictions(predictions)
+    run.write_adjustment(adjusted["adjustment"])
+    parts = objective.describe(find_shot_groups(raw.train_counts))
+    selected = select_adjusted(before["selected"], source.validation_predictions, fitted.values)
+    notes = [*before["notes"], *tau_notes(adjusted["adjustment"])]
+    changed = {"objective": config.objective, "selected": selected, "parts": parts, "notes": notes, **adjusted}
+    run.write_summary({**before, **changed, **summarise(predictions)})
+    return run

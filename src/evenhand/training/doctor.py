@@ -5,13 +5,13 @@ import platform
 import re
 import shutil
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, metadata, version
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import torch
 
 from evenhand.core.cache import cache_root
-from evenhand.core.extras import how_to_install
+from evenhand.core.extras import how_to_install, installed_version
 from evenhand.data.sources import find_data_root
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import BACKENDS, VARIABLE, chosen, why_not
@@ -70,30 +70,17 @@ def examine() -> Examination:
         >>> [backend.name for backend in found.backends], found.backend
         (['eager', 'native', 'triton'], 'auto')
     """
+    installed = {name: version for name in PACKAGES if (version := installed_version(name))}
+    if "torch" in installed:
+        installed["torch"] = torch.__version__  # with the build, such as +cpu
     return Examination(
-        versions={"python": platform.python_version(), "system": platform.platform(terse=True), **_versions()},
+        versions={"python": platform.python_version(), "system": platform.platform(terse=True), **installed},
         devices=_devices(),
         backend=chosen.name,
         backends=tuple(_backend(name) for name in BACKENDS if name != "auto"),
         folders=(_folder("cache", cache_root()), _folder("data", find_data_root())),
         missing=tuple(_missing()),
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        installed = _installed(name)
-        if installed:
-            found[name] = torch.__version__ if name == "torch" else installed
-    return found
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _devices() -> dict[str, str]:
@@ -119,9 +106,9 @@ def _processor() -> str:
 
 
 def _backend(name: str) -> Backend:
-    used = [device for device, backend in (("cpu", chosen.cpu), ("gpu", chosen.gpu)) if backend == name]
-    if not torch.cuda.is_available():
-        used = [device for device in used if device != "gpu"]
+    used = ["cpu"] if chosen.cpu == name else []
+    if chosen.gpu == name and torch.cuda.is_available():
+        used.append("gpu")
     detail = {"eager": "torch operations; also the fallback for inputs that no kernel takes"}.get(name, "")
     if name == "native" and native.level:
         threads = "torch's threads" if native.threads else "one thread"
@@ -147,7 +134,7 @@ def _missing() -> list[Missing]:
             Missing("C compiler", "the native kernel of the loss", "install gcc or clang, then evenhand again")
         )
     for extra, packages in _extras().items():
-        absent = [name for name in packages if _installed(name) is None]
+        absent = [name for name in packages if installed_version(name) is None]
         if absent:
             missing.append(Missing(", ".join(absent), f"the extra {extra!r}", how_to_install(extra)))
     return missing

@@ -5,12 +5,13 @@ import os
 import platform
 import subprocess
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+
+from evenhand.core.extras import installed_version
 
 PACKAGES = ("evenhand", "torch", "torchvision", "lightning-fabric", "numpy", "pillow")
 
@@ -32,14 +33,6 @@ def describe_environment(fabric: Fabric, seed: int) -> dict[str, Any]:
         "precision": fabric._precision.precision,
         "seed": seed,
     }
-
-
-def installed_version(package: str) -> str | None:
-    """Return the version of a package; None: it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def code_fingerprint() -> str:

@@ -1,9 +1,9 @@
 """Evaluation of a finished run: on its own test set, or on another source."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.objectives.objective import build_objective
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import ADJUSTMENT
-from evenhand.runs.run import Run, read_leniently
+from evenhand.runs.run import Run, none_if_unreadable, read_leniently
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
 from evenhand.training.predict import TrainedModel, load, selected_weights
@@ -24,8 +24,6 @@ from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prepare import prepare
 from evenhand.training.results import Evaluation as Evaluation
 from evenhand.training.results import summarise_run
-
-_T = TypeVar("_T")
 
 
 def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Evaluation:
@@ -47,7 +45,7 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
         config.data.source, data_root=data_root or config.data.root, allow_outside=config.data.allow_outside
     )
     test = rows_of(table, named.test, folder)
-    stored, before = _or_none(lambda: folder.predictions), _or_none(lambda: folder.summary)
+    stored, before = none_if_unreadable(lambda: folder.predictions), none_if_unreadable(lambda: folder.summary)
     if stored is None:
         # As in training: counts include validation images, unless the source itself fixes these.
         fixed = table.splits is not None and bool((table.splits == "val").any())
@@ -74,9 +72,9 @@ def keep_missing(run: Path | str, evaluation: Evaluation) -> list[Path]:
     """Write a run's predictions and summary where missing or damaged; return the files written."""
     folder = Run(Path(run))
     written = []
-    if _or_none(lambda: folder.predictions) is None:
+    if none_if_unreadable(lambda: folder.predictions) is None:
         written.append(folder.write_predictions(evaluation.predictions))
-    if _or_none(lambda: folder.summary) is None:
+    if none_if_unreadable(lambda: folder.summary) is None:
         written.append(folder.write_summary(evaluation.summary))
     return written
 
@@ -149,13 +147,6 @@ def _load(folder: Run) -> tuple[TrainedModel, Config]:
     return load(selected_weights(folder.path)), folder.config  # the weights alone, without any adjustment
 
 
-def _or_none(read: Callable[[], _T]) -> _T | None:
-    try:
-        return read()
-    except EvenhandError:
-        return None
-
-
 def _own_adjustment(folder: Run, stored: Predictions | None) -> NDArray[np.float64] | None:
     """Return what the objective of a run itself adds to logits after training."""
     if stored is not None:
@@ -204,7 +195,7 @@ def _summarise(folder: Run, predictions: Predictions) -> dict[str, Any]:
 
 def _seen_in_training(folder: Run, table: SampleTable, predictions: Predictions) -> tuple[str, ...]:
     """Return a remark if a source has images that the run was trained on."""
-    named = _or_none(lambda: folder.splits)
+    named = none_if_unreadable(lambda: folder.splits)
     if named is None or named.source != table.name:
         return ()
     seen = np.isin(predictions.ids, named.train + named.val).sum()

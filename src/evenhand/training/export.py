@@ -5,7 +5,7 @@ import io
 import json
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -81,16 +81,18 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
     model = load(run, device="cpu", ensemble=ensemble)
     runs = [each.path for each in read_recommended(run).runs] if is_comparison(run) else [Path(run)]
-    run, adjustments = runs[0], [_adjustment_of(each) for each in runs]
-    pixels, classes, real = _images(run, model)
-    images = model.card.preprocessing.normalise(pixels)
+    stored = [Run(each).adjustment if each.is_dir() else None for each in runs]  # a file of weights has none
+    fields = set(Adjustment.model_fields)
+    adjustments = [None if each is None else each.model_dump(mode="json", include=fields) for each in stored]
+    pixels, classes = _images(runs[0], model)
+    images = model.card.preprocessing.normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
     with replacing(path) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
         onnx.helper.set_model_props(graph, _metadata(model, adjustments if ensemble else adjustments[0]))
         onnx.checker.check_model(graph)
         onnx.save(graph, temporary)
-        check = _compare(model, runtime, temporary, images, classes, real)
+        check = _compare(model, runtime, temporary, images, classes)
         if not check.largest <= MOST_DIFFERENT:
             worst = max(check.differences, key=lambda name: check.differences[name])
             raise EvenhandError(
@@ -146,12 +148,6 @@ def _adjusted(model: TrainedModel) -> nn.Module:
     return model.network if model.adjustment is None else _Adjusted(model.network, model.adjustment).eval()
 
 
-def _adjustment_of(run: Path) -> dict[str, Any] | None:
-    """Return the adjustment of a run's logits; a file of weights has none."""
-    adjustment = Run(run).adjustment if run.is_dir() else None
-    return None if adjustment is None else adjustment.model_dump(mode="json", include=set(Adjustment.model_fields))
-
-
 def _metadata(model: TrainedModel, adjustment: object) -> dict[str, str]:
     card = model.card
     content = {
@@ -173,9 +169,7 @@ def _metadata(model: TrainedModel, adjustment: object) -> dict[str, str]:
 
 
 @torch.inference_mode()
-def _compare(
-    model: TrainedModel, runtime: Any, path: Path, images: Tensor, classes: list[str] | None, real: bool
-) -> Check:
+def _compare(model: TrainedModel, runtime: Any, path: Path, images: Tensor, classes: list[str] | None) -> Check:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
@@ -183,16 +177,15 @@ def _compare(
     parts = np.array_split(images.numpy(), [1])  # batches of one image and of many
     answers = np.concatenate([session.run(["logits"], {"images": part})[0] for part in parts if len(part)])
     different = np.abs(answers - expected).max(1)
-    if classes is None:
-        classes = [model.class_names[k] for k in expected.argmax(1)]
-    names = np.array(classes)
-    return Check(len(images), real, {name: float(different[names == name].max()) for name in dict.fromkeys(classes)})
+    names = np.array([model.class_names[k] for k in expected.argmax(1)] if classes is None else classes)
+    differences = {name: float(different[names == name].max()) for name in dict.fromkeys(names.tolist())}
+    return Check(len(images), classes is not None, differences)
 
 
-def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | None, bool]:
-    """Return pixels, uint8 (N, C, S, S), and their classes: test images if the run's data are found, else noise."""
+def _images(run: Path, model: TrainedModel) -> tuple[NDArray[np.uint8], list[str] | None]:
+    """Return pixels, (N, S, S, C), and the classes of test images; noise (None) if the data are not found."""
     with contextlib.suppress(EvenhandError):
-        folder = Run(Path(run))
+        folder = Run(run)
         config, named = folder.config, folder.splits
         table = load_source(
             config.data.source, data_root=config.data.root, download=False, allow_outside=config.data.allow_outside
@@ -202,14 +195,9 @@ def _images(run: Path | str, model: TrainedModel) -> tuple[Tensor, list[str] | N
         rows = np.concatenate([test[labels == k][:IMAGES_PER_CLASS] for k in np.unique(labels)])
         pixels = table.pixels
         if isinstance(pixels, FilePixels):
-            pixels = FilePixels(pixels.root, pixels.paths, pixels.boxes, model.card.stretch)
+            pixels = replace(pixels, stretch=model.card.stretch)
         reader = RowReader(pixels, model.card.image_size, model.card.channels, model.card.interpolation)
         found = [model.cut(with_channels(reader(int(row)), model.card.channels)) for row in rows]
-        return _tensor(found), [table.class_names[k] for k in table.labels[rows]], True
+        return np.stack(found), [table.class_names[k] for k in table.labels[rows]]
     size, channels = model.card.preprocessing.crop_size, model.card.channels
-    noise = stream(0, "noise").integers(0, 256, (NOISE_IMAGES, size, size, channels), dtype=np.uint8)
-    return _tensor(list(noise)), None, False
-
-
-def _tensor(images: list[NDArray[np.uint8]]) -> Tensor:
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
+    return stream(0, "noise").integers(0, 256, (NOISE_IMAGES, size, size, channels), dtype=np.uint8), None

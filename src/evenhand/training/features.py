@@ -33,6 +33,7 @@ from evenhand.data.images import refuse_bad
 from evenhand.data.reading import ProgressLog, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
+from evenhand.models.transform import centre_crop
 from evenhand.training._feature_cache import FORMAT, FeatureStore
 
 BATCH_SIZE = 6
@@ -140,9 +141,10 @@ class _Extraction:
     ) -> None:
         """Compute the features of each image once, copy them to its rows, and save regularly."""
         pending: list[bytes] = []
+        size = BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
         saved, keeping = time.monotonic(), True
         try:
-            for batch in read_ahead(rows.items(), self._read, self._batch_size()):
+            for batch in read_ahead(rows.items(), self._read, size):
                 pending += self._compute(batch, into, bad)
                 advance(len(batch))
                 if keeping and time.monotonic() - saved > SAVE_EVERY:
@@ -159,12 +161,10 @@ class _Extraction:
         bad: dict[int, str],
     ) -> list[bytes]:
         """Write the features of a batch; return the digests of its readable images."""
-        read: list[tuple[bytes, list[int], NDArray[np.uint8]]] = []
-        for (digest, places), image in batch:
+        for (_, places), image in batch:
             if isinstance(image, BadImage):
                 bad.update(dict.fromkeys(places, image.reason))
-            else:
-                read.append((digest, places, image))
+        read = [(digest, places, image) for (digest, places), image in batch if not isinstance(image, BadImage)]
         if read:
             for (_, places, _), features in zip(read, self._forward([image for *_, image in read]), strict=True):
                 into[places] = features
@@ -182,9 +182,7 @@ class _Extraction:
             if _digest(content, self.pixels, row) != digest:
                 raise BadImage(f"{self.pixels.paths[row]} changed while it was read.", "it changed while it was read")
         image = self.reader(row, content)
-        top, left = (image.shape[0] - self.crop) // 2, (image.shape[1] - self.crop) // 2
-        image = image[top : top + self.crop, left : left + self.crop]
-        image = with_channels(image, len(self.preprocessing.mean))
+        image = with_channels(centre_crop(image, self.crop), len(self.preprocessing.mean))
         return image[:, ::-1] if self.mirror else image
 
     @torch.inference_mode()
@@ -197,9 +195,6 @@ class _Extraction:
                 f"{self.backbone.weights.source}."
             )
         return np.asarray(features.cpu())
-
-    def _batch_size(self) -> int:
-        return BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
 
 
 class _Speed(ProgressColumn):

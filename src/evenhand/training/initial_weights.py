@@ -37,8 +37,7 @@ class Pretrained:
 
     def backbone(self, transform: InputTransform) -> Backbone:
         """Load the network to compute features with, after the given preprocessing."""
-        found = load_backbone(self.name, self.file)
-        return Backbone(found.network, transform, self.weights)
+        return Backbone(load_backbone(self.name, self.file).network, transform, self.weights)
 
 
 def find_pretrained(config: Config) -> Pretrained | None:

@@ -76,8 +76,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         config, prepared = self.config, self.prepared
-        labels = prepared.table.labels[prepared.splits.train]
-        counts = np.bincount(labels, minlength=prepared.table.num_classes)
+        counts = np.bincount(prepared.table.labels[prepared.splits.train], minlength=prepared.table.num_classes)
         self.objective = build_objective(
             config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
         )
@@ -225,9 +224,8 @@ class Trainer:
             (empty.view(0, self.prepared.table.num_classes), empty.long(), empty.half().view(0, network.num_features))
         ]
         for images, labels, _ in batches.test():
-            images = _channels_last(images)
             with self.fabric.autocast():
-                logits, features = network(images, with_features=True)
+                logits, features = network(_channels_last(images), with_features=True)
             parts.append((logits.float(), labels, features.half()))
         logits, labels, features = (torch.cat(each) for each in zip(*parts, strict=True))
         return self._gather(logits), self._gather(labels), self._gather(features)
@@ -268,7 +266,6 @@ class Trainer:
             if self.config.select != "last" and kept_row(self.history, self.config.select) is row:
                 save_weights(self.run.best_weights, bare(self.model), self.card)
             self.run.write_history(self.history)
-            device = self.fabric.device
             state = {
                 "config": what_state_fixes(self.config),
                 "epoch": int(row["epoch"]),
@@ -277,8 +274,8 @@ class Trainer:
                 "rng": torch.get_rng_state(),
                 "history": self.history,
             }
-            if device.type == "cuda":
-                state["cuda_rng"] = torch.cuda.get_rng_state(device)
+            if self.fabric.device.type == "cuda":
+                state["cuda_rng"] = torch.cuda.get_rng_state(self.fabric.device)
             save_state(self.run.state, state)
         self.fabric.barrier()
 

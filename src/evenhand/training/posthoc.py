@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
-from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import TAUS, class_prior
 from evenhand.objectives.objective import Objective, build_objective
@@ -50,13 +50,8 @@ class AdjustmentRequest:
             raise EvenhandError(f"--{given[0]} and --{given[1]} both change the logits; give one of them.")
 
 
-@dataclass(frozen=True, eq=False)
-class AdjustedPredictions:
-    """Adjusted predictions, and the adjustment."""
-
-    predictions: Predictions
-    adjustment: dict[str, Any]
-    """As :class:`evenhand.runs.schemas.Adjustment` reads it."""
+_Adjusted = tuple[Predictions, dict[str, Any]]
+"""Adjusted predictions, and the adjustment as :class:`evenhand.runs.schemas.Adjustment` reads it."""
 
 
 def evaluate_adjusted(
@@ -88,30 +83,26 @@ def evaluate_adjusted(
     before = folder.summary.model_dump(mode="json", exclude_unset=True)
     if request.normalise is not None:
         predict = partial(_predict_normalised, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        adjusted = _normalise(folder, _parse_tau(request.normalise, "normalise"), predict)
+        predictions, adjustment = _normalise(folder, _parse_tau(request.normalise, "normalise"), predict)
     elif request.prior is not None:
-        adjusted = _change_prior(folder, request.prior)
+        predictions, adjustment = _change_prior(folder, request.prior)
     else:
-        adjusted = _adjust(folder, _parse_tau("auto" if request.adjust is None else request.adjust, "adjust"))
-    results = summarise(adjusted.predictions)
-    plain = summarise(_same_images(replace(folder.predictions, adjustment=None), adjusted.predictions))
-    folder.write_adjustment({**adjusted.adjustment, **{key: results[key] for key in COMPARED}})
-    compared = {"adjustment": adjusted.adjustment, "unadjusted": {key: plain[key] for key in COMPARED}}
-    remarks = tau_notes(adjusted.adjustment, TAUS if request.normalise is None else NORMALISE_TAUS)
-    unread = len(folder.predictions) - len(adjusted.predictions)
+        tau = _parse_tau("auto" if request.adjust is None else request.adjust, "adjust")
+        counts = _require_uncorrected(folder).stats.counts
+        fitted = fit_tau(tau, counts, folder.validation_predictions if tau == "auto" else None)
+        predictions, adjustment = replace(folder.predictions, adjustment=fitted.values), describe_fitted(fitted)
+    results = summarise(predictions)
+    plain = summarise(_same_images(replace(folder.predictions, adjustment=None), predictions))
+    folder.write_adjustment({**adjustment, **{key: results[key] for key in COMPARED}})
+    compared = {"adjustment": adjustment, "unadjusted": {key: plain[key] for key in COMPARED}}
+    remarks = tau_notes(adjustment, TAUS if request.normalise is None else NORMALISE_TAUS)
+    unread = len(folder.predictions) - len(predictions)
     if unread:
         remarks += (f"Left out as unreadable: {unread} of {len(folder.predictions)} test images.",)
-    return Evaluation(adjusted.predictions, {**before, **results, **compared}, remarks)
+    return Evaluation(predictions, {**before, **results, **compared}, remarks)
 
 
-def _adjust(run: Run, tau: float | Literal["auto"]) -> AdjustedPredictions:
-    """Subtract tau times the log of the class shares from the logits; `auto`: the best tau on validation."""
-    objective = _require_uncorrected(run)
-    fitted = fit_tau(tau, objective.stats.counts, run.validation_predictions if tau == "auto" else None)
-    return AdjustedPredictions(replace(run.predictions, adjustment=fitted.values), describe_fitted(fitted))
-
-
-def _change_prior(run: Run, prior: str) -> AdjustedPredictions:
+def _change_prior(run: Run, prior: str) -> _Adjusted:
     """Change the class shares that the probabilities hold for: to `train`, `balanced`, or those of a file."""
     objective, predictions = _training_objective(run), run.predictions
     implied = objective.prior()
@@ -129,19 +120,17 @@ def _change_prior(run: Run, prior: str) -> AdjustedPredictions:
         shares = read_shares(Path(prior), predictions.class_names)
     values: NDArray[np.float64] = np.log(shares) - np.log(class_prior(implied))
     adjustment = {"kind": "prior", "chosen": "given", "prior": prior, "added_to_logits": values.tolist()}
-    return AdjustedPredictions(replace(predictions, adjustment=values), adjustment)
+    return replace(predictions, adjustment=values), adjustment
 
 
-def _normalise(
-    run: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]
-) -> AdjustedPredictions:
+def _normalise(run: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]) -> _Adjusted:
     """Predict with tau-normalised weights; `auto`: the best tau on validation, of equal ones the nearest to 1."""
     _require_uncorrected(run)
     chosen = "given"
     if tau == "auto":
         if not run.splits.val:
             raise EvenhandError("There are no validation images to choose tau by; give a number instead of auto.")
-        reached = np.array([_balanced_accuracy(predict(run, float(each), "val")) for each in NORMALISE_TAUS])
+        reached = np.array([balanced_accuracy(predict(run, float(each), "val").confusion) for each in NORMALISE_TAUS])
         best, plain = NORMALISE_TAUS[reached >= reached.max() - ROUNDING], run.summary.selected.val_balanced_accuracy
         if plain is not None and reached.max() < plain - ROUNDING:
             raise EvenhandError(
@@ -149,7 +138,7 @@ def _normalise(
                 f"validation, the network as it is {plain:.1%}; give a number to use one anyway."
             )
         tau, chosen = float(round(best[np.argmin(np.abs(best - 1))], 3)), "validation"
-    return AdjustedPredictions(predict(run, tau, "test"), {"kind": "tau-normalised", "chosen": chosen, "tau": tau})
+    return predict(run, tau, "test"), {"kind": "tau-normalised", "chosen": chosen, "tau": tau}
 
 
 def _predict_normalised(
@@ -214,8 +203,3 @@ def _parse_tau(text: str, option: str) -> float | Literal["auto"]:
     if not 0 <= value <= 10:
         raise EvenhandError(f"--{option} takes auto or a number from 0 to 10, got {text!r}.")
     return value
-
-
-def _balanced_accuracy(predictions: Predictions) -> float:
-    confusion = confusion_matrix(predictions.targets, predictions.predicted(), predictions.num_classes)
-    return float(balanced_accuracy(confusion))

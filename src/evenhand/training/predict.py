@@ -21,6 +21,7 @@ from evenhand.data.reading import read_ahead
 from evenhand.metrics.priors import tau_normalise
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
+from evenhand.models.transform import centre_crop
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
@@ -146,14 +147,9 @@ class TrainedModel:
         batch: list[tuple[_T, NDArray[np.uint8] | BadImage]],
         autocast: Callable[[], AbstractContextManager[Any]],
     ) -> tuple[list[_T], Tensor, dict[int, BadImage]]:
-        images: list[NDArray[np.uint8]] = []
-        bad: dict[int, BadImage] = {}
         part = [item for item, _ in batch]
-        for position, (_, result) in enumerate(batch):
-            if isinstance(result, BadImage):
-                bad[position] = result
-            else:
-                images.append(self.cut(result))
+        bad = {position: result for position, (_, result) in enumerate(batch) if isinstance(result, BadImage)}
+        images = [self.cut(result) for _, result in batch if not isinstance(result, BadImage)]
         if not images:
             return part, torch.empty(0, len(self.class_names)), bad
         pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
@@ -180,9 +176,7 @@ class TrainedModel:
 
     def cut(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the centre crop of an image."""
-        size = self.card.preprocessing.crop_size
-        top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
-        return image[top : top + size, left : left + size]
+        return centre_crop(image, self.card.preprocessing.crop_size)
 
 
 def load(
@@ -212,12 +206,13 @@ def load(
     if is_comparison(run):
         recommended = read_recommended(run).runs
         if ensemble:
-            return _average([load(each, device=device) for each in recommended])
+            models = [load(each, device=device) for each in recommended]
+            members = [Member(model.network, model.card, model.adjustment) for model in models]  # type: ignore[arg-type]
+            return TrainedModel(Ensemble(members).to(models[0].device).eval(), models[0].card, models[0].device)
         run = recommended[0]
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
-    path = selected_weights(run)
-    network, card = load_classifier(path)
+    network, card = load_classifier(selected_weights(run))
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -226,10 +221,10 @@ def load(
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
     adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if Path(run).is_dir() else None
-    if adjusted is None:
-        return TrainedModel(network.eval(), card, place)
-    if adjusted.kind == "tau-normalised":
+    if adjusted is not None and adjusted.kind == "tau-normalised":
         normalise_head(network, adjusted.tau or 0.0)
+        adjusted = None
+    if adjusted is None:
         return TrainedModel(network.eval(), card, place)
     if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
         raise EvenhandError(
@@ -246,11 +241,6 @@ def _own_adjustment(run: Run) -> Adjustment | None:
     return None if added is None else Adjustment(kind="post-hoc", chosen="given", added_to_logits=tuple(added.tolist()))
 
 
-def _average(models: Sequence[TrainedModel]) -> TrainedModel:
-    members = [Member(model.network, model.card, model.adjustment) for model in models]  # type: ignore[arg-type]
-    return TrainedModel(Ensemble(members).to(models[0].device).eval(), models[0].card, models[0].device)
-
-
 def normalise_head(network: Classifier | Ensemble, tau: float) -> None:
     """Tau-normalise the weights of a linear last layer and zero its bias, in place.
 
@@ -262,8 +252,7 @@ def normalise_head(network: Classifier | Ensemble, tau: float) -> None:
     if not isinstance(head, nn.Linear) or isinstance(head, ScaledHead):
         raise EvenhandError(f"{network.name} has no plain linear last layer whose weights can be normalised.")
     with torch.no_grad():
-        weights = torch.from_numpy(tau_normalise(head.weight.cpu().numpy(), tau))
-        head.weight.copy_(weights)
+        head.weight.copy_(torch.from_numpy(tau_normalise(head.weight.cpu().numpy(), tau)))
         if head.bias is not None:
             head.bias.zero_()
 

@@ -24,10 +24,8 @@ from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training.fabric import start_fabric
 from evenhand.training.features import extract_features
+from evenhand.training.loop import EVALUATION_BATCH
 from evenhand.training.predict import TrainedModel
-
-BATCH_SIZE = 512
-"""As at the end of training (`loop.EVALUATION_BATCH`), so that the numbers are the same."""
 
 
 def rows_of(table: SampleTable, ids: Sequence[str], run: Run) -> NDArray[np.int64]:
@@ -76,9 +74,10 @@ def predict_rows(
     if model.card.backbone is not None and isinstance(model.network, Classifier):
         batches = _by_features(model, model.network, pixels, rows, _autocast(config))
     else:
-        reader = RowReader(pixels, model.card.image_size, model.card.channels, model.card.interpolation)
+        channels = model.card.channels
+        reader = RowReader(pixels, model.card.image_size, channels, model.card.interpolation)
         batches = model.forward(
-            rows.tolist(), lambda row: with_channels(reader(row), model.card.channels), BATCH_SIZE, _autocast(config)
+            rows.tolist(), lambda row: with_channels(reader(row), channels), EVALUATION_BATCH, _autocast(config)
         )
     logits: list[NDArray[np.float32]] = []
     kept: list[int] = []
@@ -105,16 +104,14 @@ def _by_features(
     rows: NDArray[np.int64],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Iterator[tuple[list[int], Tensor, dict[int, BadImage]]]:
-    """Yield what `TrainedModel.forward` does for a head on a frozen body: features in float32, the head in autocast.
-
-    Under autocast the body would give other features than those that the head was trained on.
-    """
+    """Yield what `TrainedModel.forward` does for a head on a frozen body: features in float32, the head in autocast."""
+    # Under autocast the body would give other features than those that the head was trained on.
     assert model.card.backbone is not None
     backbone = Backbone(network, model.card.transform(), Weights(None, **model.card.backbone))
     features = extract_features(pixels.take(rows), backbone, skip_bad=True, device=model.device)
     head = network.get_submodule(last_layer(network))
-    for start in range(0, len(rows), BATCH_SIZE):
-        part = rows[start : start + BATCH_SIZE].tolist()
+    for start in range(0, len(rows), EVALUATION_BATCH):
+        part = rows[start : start + EVALUATION_BATCH].tolist()
         unread = {
             place: BadImage(f"Cannot read the image {pixels.paths[row]}: {features.bad[start + place]}.")
             for place, row in enumerate(part)

@@ -77,6 +77,7 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
     # First: missing weights are reported before any image is read.
     pretrained = find_pretrained(config)
     transform = None if pretrained is None else _at_size(pretrained.transform, data.image_size)
+    interpolation = "bilinear" if transform is None else transform.interpolation
     table = _load_table(config, transform)
     backbone = None
     if pretrained is not None and transform is not None and pretrained.frozen:
@@ -86,7 +87,7 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
         images = open_images(
             table,
             image_size=data.image_size if transform is None else transform.resize_size,
-            interpolation="bilinear" if transform is None else transform.interpolation,
+            interpolation=interpolation,
             skip_bad=data.skip_bad,
             progress=progress,
         )
@@ -117,7 +118,7 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
         (*table.notes, *splits.notes, *([mirrored] if mirrored else [])),
         pretrained,
         backbone,
-        "bilinear" if transform is None else transform.interpolation,
+        interpolation,
     )
 
 
@@ -158,12 +159,11 @@ def open_features(table: SampleTable, backbone: Backbone, config: Config, *, pro
         progress=progress,
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
-    channels = len(transform.mean)
-    shown = min(transform.resize_size, SHOWN_SIZE)
-    reader = RowReader(pixels, shown, channels, transform.interpolation, transform.resize_rule == "stretch")
-    sizes = np.full((len(pixels), 2), transform.resize_size, np.int64)
-    features = torch.from_numpy(found.values)
-    return FeatureImages(transform.resize_size, channels, sizes, found.bad, features, reader)
+    channels, size = len(transform.mean), transform.resize_size
+    stretch = transform.resize_rule == "stretch"
+    reader = RowReader(pixels, min(size, SHOWN_SIZE), channels, transform.interpolation, stretch)
+    sizes = np.full((len(pixels), 2), size, np.int64)
+    return FeatureImages(size, channels, sizes, found.bad, torch.from_numpy(found.values), reader)
 
 
 def _at_size(transform: InputTransform, image_size: int | None) -> InputTransform:

@@ -1,6 +1,7 @@
 """The default recipe of a source, and why. Does not import torch unless needed."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,26 +101,19 @@ def _median_size(
     table = load_source(source, data_root=data_root, download=False, allow_outside=bool(allow_outside))
     if not isinstance(table.pixels, FilePixels):
         return None
-    count = len(table.pixels)
-    rows = stream(0, "sizes").permutation(count)[:SAMPLE]
-    sizes = list(_sizes(table.pixels, rows.tolist()))
+    pixels, sizes = table.pixels, []
+    for row in stream(0, "sizes").permutation(len(pixels))[:SAMPLE].tolist():
+        if pixels.boxes is not None:
+            left, top, right, bottom = pixels.boxes[row].tolist()
+            sizes.append((right - left, bottom - top))
+        else:
+            with suppress(BadImage):
+                info = probe_image(Path(pixels.root, pixels.paths[row]))
+                sizes.append((info.width, info.height))
     if not sizes:
         return None
     width, height = np.median(sizes, axis=0).astype(int).tolist()
     return width, height
-
-
-def _sizes(pixels: FilePixels, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
-    for row in rows:
-        if pixels.boxes is not None:
-            left, top, right, bottom = pixels.boxes[row].tolist()
-            yield right - left, bottom - top
-            continue
-        try:
-            info = probe_image(Path(pixels.root, pixels.paths[row]))
-        except BadImage:
-            continue
-        yield info.width, info.height
 
 
 def _has_weights(model: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
+from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import TAUS
 from evenhand.metrics.shot_groups import find_shot_groups
@@ -100,9 +100,7 @@ def select_adjusted(
     """Return the selected epoch with its validation accuracy after an adjustment, for `compare --tune`."""
     if validation is None:
         return dict(selected)
-    predicted = replace(validation, adjustment=np.asarray(values, np.float64)).predicted()
-    confusion = confusion_matrix(validation.targets, predicted, validation.num_classes)
-    return {**selected, "val_balanced_accuracy": float(balanced_accuracy(confusion))}
+    return {**selected, "val_balanced_accuracy": balanced_accuracy(replace(validation, adjustment=values).confusion)}
 
 
 def tau_notes(adjustment: Mapping[str, Any] | None, grid: NDArray[np.float64] = TAUS) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from evenhand.core.seeds import stream
 from evenhand.data.table import Split
 from evenhand.metrics.predictions import Predictions
 from evenhand.models.build import require_model
+from evenhand.models.transform import centre_crop
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Features, SplitIds, Thumbnails, precision_name
@@ -82,8 +83,7 @@ def begin_run(config: Config, folder: Path, *, command: str = "", callback: Call
     config = pin_start(config)
     fabric = start_fabric(config)
     run = Run(Path(fabric.broadcast(str(folder))))  # the first process may have added a number
-    prepared = prepare(config, progress=fabric.is_global_zero)
-    trainer = Trainer(config, run, prepared, fabric)
+    trainer = Trainer(config, run, prepare(config, progress=fabric.is_global_zero), fabric)
     if fabric.is_global_zero:
         run.write_config(config, command, trainer.resolved())
     return _finish(run, trainer, 0, callback or Callback())
@@ -94,37 +94,28 @@ def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
     run = Run(folder)
     if run.finished:
         return run
-    config = _with_first_precision(run)
+    config, began = run.config, precision_name(run.environment.precision)
+    if config.compute.precision == "auto" and began != "unknown":  # resume in the precision of the first epochs
+        config = config.model_copy(update={"compute": config.compute.model_copy(update={"precision": began})})
     pin_start(config)
     fabric = start_fabric(config)
     prepared = prepare(config, progress=fabric.is_global_zero)
-    _refuse_other_weights(run, prepared)
+    old, new = run.environment.weights, prepared.pretrained
+    if old is not None and new is not None and old.get("sha256") != new.weights.sha256:
+        raise EvenhandError(
+            f"The weights of {new.name} ({new.weights.source}) changed since {run.path} began; start it anew."
+        )
     trainer = Trainer(config, run, prepared, fabric)
     if fabric.is_global_zero:
         for left_over in run.path.rglob(".*.part"):  # left by a killed process
             left_over.unlink(missing_ok=True)
     start = 0
     if run.can_resume:
-        _refuse_changed(run, trainer.prepared)
+        # On other images, training images could move to the test set.
+        if run.splits.fingerprint != split_ids(prepared).fingerprint:
+            raise EvenhandError(f"{prepared.table.name} has changed since {run.path} began; start the run anew.")
         start = trainer.resume()
     return _finish(run, trainer, start, callback or Callback())
-
-
-def _refuse_other_weights(run: Run, prepared: PreparedData) -> None:
-    """Refuse to resume with other pretrained weights than those of the first epochs."""
-    began, now = run.environment.weights, prepared.pretrained
-    if began is not None and now is not None and began.get("sha256") != now.weights.sha256:
-        raise EvenhandError(
-            f"The weights of {now.name} ({now.weights.source}) changed since {run.path} began; start it anew."
-        )
-
-
-def _with_first_precision(run: Run) -> Config:
-    """Return the config of a run, with `auto` precision replaced by the one that the run began with."""
-    config, began = run.config, precision_name(run.environment.precision)
-    if config.compute.precision != "auto" or began == "unknown":
-        return config
-    return config.model_copy(update={"compute": config.compute.model_copy(update={"precision": began})})
 
 
 def _refuse_used(run: Run) -> None:
@@ -137,12 +128,6 @@ def _refuse_used(run: Run) -> None:
         raise EvenhandError(f"{path} has a run; continue it with --resume {path}, or choose another folder with --out.")
     if used:
         raise EvenhandError(f"{path} is not an empty folder; choose another with --out.")
-
-
-def _refuse_changed(run: Run, prepared: PreparedData) -> None:
-    """Refuse to resume on other images: training images could move to the test set."""
-    if run.splits.fingerprint != split_ids(prepared).fingerprint:
-        raise EvenhandError(f"{prepared.table.name} has changed since {run.path} began; start the run anew.")
 
 
 def split_ids(prepared: PreparedData) -> SplitIds:
@@ -224,7 +209,7 @@ def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.fl
 def make_thumbnails(prepared: PreparedData, predictions: Predictions) -> Thumbnails:
     """Return thumbnails of the most confident errors and of a few correct images per class."""
     predicted = predictions.predicted()
-    confidence = np.exp(predictions.log_probabilities().max(1))
+    confidence = predictions.confidences()
     wrong = np.flatnonzero(predicted != predictions.targets)
     shown = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST_ERRORS]
     each = max(1, min(CORRECT_PER_CLASS, MOST_CORRECT // predictions.num_classes))
@@ -235,10 +220,8 @@ def make_thumbnails(prepared: PreparedData, predictions: Predictions) -> Thumbna
     thumbnails: list[NDArray[np.uint8]] = []
     for row in prepared.rows[prepared.splits.test[shown]]:
         image = prepared.images[int(row)]
-        height, width = image.shape[:2]
-        size = min(height, width)
-        top, left = (height - size) // 2, (width - size) // 2
+        size = min(image.shape[:2])
         step = -(-size // LARGEST_THUMBNAIL)
-        thumbnails.append(image[top : top + size : step, left : left + size : step])
+        thumbnails.append(centre_crop(image, size)[::step, ::step])
     images = np.stack(thumbnails) if thumbnails else np.zeros((0, 1, 1, prepared.images.channels), np.uint8)
     return Thumbnails(images, shown, predictions.ids[shown])
