@@ -70,8 +70,7 @@ class ShownRun(Callback):
         state += f"  {row['images_per_second']:,.0f} images/s"
         self.bar.update(self.task, completed=epoch, state=state)
         if self.as_json:
-            clean = {key: value if value == value else None for key, value in row.items()}
-            echo_json(clean)
+            echo_json({key: value if value == value else None for key, value in row.items()})
         elif not self.quiet and self.bar.disable:
             left = (time.perf_counter() - self.began) / (epoch - self.first + 1) * (self.epochs - epoch)
             echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)

@@ -133,13 +133,14 @@ class _Scheduler:
 
     def _handle(self, event: Event) -> None:
         job, end = event.job, event.content
-        if isinstance(end, End):
-            self.active.remove(job)
         if end == "started":
             self.callback.started(job)
-        elif not isinstance(end, End):
+            return
+        if not isinstance(end, End):
             self.callback.progress(job, end)
-        elif end.kind == "done":
+            return
+        self.active.remove(job)
+        if end.kind == "done":
             self.callback.done(job)
         elif end.kind == "busy":
             self.locked.append(job)
