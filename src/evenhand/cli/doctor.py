@@ -1,13 +1,10 @@
 """`evenhand doctor`: show the installation and what is missing."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from evenhand.cli.output import echo, echo_json
-
-if TYPE_CHECKING:
-    from evenhand.training.doctor import Examination
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
@@ -20,12 +17,6 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everythin
     if as_json:
         echo_json(asdict(found), indent=2)
         return
-    for topic, lines in _lines(found).items():
-        for number, line in enumerate(lines):
-            echo(f"{topic if number == 0 else '':<9} {line}")
-
-
-def _lines(found: "Examination") -> dict[str, list[str]]:
     versions = [f"{name} {version}" for name, version in found.versions.items()]
     loss = [f"backend {found.backend!r}"]
     for backend in found.backends:
@@ -37,10 +28,13 @@ def _lines(found: "Examination") -> dict[str, list[str]]:
         state = "" if folder.exists else ", does not exist yet"
         state += "" if folder.writable else ", not writable"
         folders.append(f"{folder.use}: {folder.path}{state}, {folder.free_bytes / 1e9:,.0f} GB free")
-    return {
+    topics = {
         "versions": [", ".join(versions[:4]), ", ".join(versions[4:])],
         "devices": [f"{name}: {text}" for name, text in found.devices.items()],
         "loss": loss,
         "folders": folders,
         "missing": [f"{each.name}, for {each.use}: {each.how}" for each in found.missing] or ["nothing"],
     }
+    for topic, lines in topics.items():
+        for number, line in enumerate(lines):
+            echo(f"{topic if number == 0 else '':<9} {line}")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenhand.cli.output import COLOURS, begin, cell, echo_json, ends_of, remark
+from evenhand.cli.options import DataRoot
+from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, remark
 from evenhand.core.text import some
 from evenhand.runs.filenames import ADJUSTMENT
 
@@ -17,22 +18,16 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     source: Annotated[str | None, typer.Argument(help="Other images: data set, folder, .csv or .npz.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets.")] = None,
+    data_root: DataRoot = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images of SOURCE.")] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Follow links and paths out of SOURCE.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for predictions and summary.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    adjust: Annotated[
-        str | None,
-        typer.Option(help="Post-hoc logit adjustment with this TAU, or auto."),
-    ] = None,
+    adjust: Annotated[str | None, typer.Option(help="Post-hoc logit adjustment with this TAU, or auto.")] = None,
     prior: Annotated[str | None, typer.Option(help="New class prior: train, balanced or a file.")] = None,
-    normalise: Annotated[
-        str | None,
-        typer.Option(help="Tau-normalise the last layer with this TAU, or auto."),
-    ] = None,
+    normalise: Annotated[str | None, typer.Option(help="Tau-normalise the last layer with this TAU, or auto.")] = None,
 ) -> None:
     """Evaluate a run on its own test set, or on SOURCE (its test split if it has one).
 
@@ -97,22 +92,17 @@ def show(summary: dict[str, Any]) -> None:
     console.print()
     console.print(_class_table(summary["per_class"]))
     console.print()
-    if "adjustment" in summary:
-        console.print(cell(_adjusted(summary)), soft_wrap=True)
     lines = [f"Shots: {summary['shot_rule']}.", f"Intervals: {summary['intervals']}."]
-    absent = summary["absent_classes"]
-    if absent:
+    if "adjustment" in summary:
+        from evenhand.runs.schemas import Adjustment
+
+        adjustment = Adjustment.model_validate(summary["adjustment"], strict=False).describe()
+        before = summary["unadjusted"]["balanced_accuracy"]
+        lines.insert(0, f"Adjusted after training: {adjustment}; unadjusted balanced accuracy: {before:.1%}.")
+    if absent := summary["absent_classes"]:
         lines.append(f"Without a test image, and so in no mean: {some(absent)}.")
     for line in [*lines, *summary["notes"]]:
         console.print(cell(line), soft_wrap=True)
-
-
-def _adjusted(summary: dict[str, Any]) -> str:
-    from evenhand.runs.schemas import Adjustment
-
-    adjustment = Adjustment.model_validate(summary["adjustment"], strict=False).describe()
-    before = summary["unadjusted"]["balanced_accuracy"]
-    return f"Adjusted after training: {adjustment}; unadjusted balanced accuracy: {before:.1%}."
 
 
 def _headline(summary: dict[str, Any]) -> "RenderableType":
@@ -137,17 +127,8 @@ def _headline(summary: dict[str, Any]) -> "RenderableType":
 
 
 def _class_table(per_class: list[dict[str, Any]]) -> "RenderableType":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("class", overflow="fold", max_width=40)
-    for column in ("training", "test", "recall", "95%", "precision", "F1", "shots"):
-        table.add_column(column, justify="left" if column in ("95%", "shots") else "right", no_wrap=True)
-    first, hidden, last = ends_of(sorted(per_class, key=lambda row: -row["train_count"]))
-    for position, row in enumerate([*first, *last]):
-        if hidden and position == len(first):
-            table.add_row(cell(f"... {hidden} more (--json lists all)", "dim"))
-        table.add_row(
+    rows = [
+        (
             cell(row["name"]),
             f"{row['train_count']:,}",
             f"{row['test_count']:,}",
@@ -157,7 +138,9 @@ def _class_table(per_class: list[dict[str, Any]]) -> "RenderableType":
             _percent(row["f1"]),
             cell(row["group"], COLOURS[row["group"]]),
         )
-    return table
+        for row in sorted(per_class, key=lambda row: -row["train_count"])
+    ]
+    return class_table(("training", "test", "recall", "95%", "precision", "F1", "shots"), rows)
 
 
 def _percent(value: float | None) -> str:

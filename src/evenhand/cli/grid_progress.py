@@ -1,23 +1,21 @@
 """Progress of a grid of runs: a bar in a terminal, lines in a pipe, or nothing; and a table of its status."""
 
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from evenhand.cli.output import echo, remark
+from evenhand.cli.output import echo, exiting_on_signals, remark
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
-from evenhand.experiments.grid.running import check_engine, run_on_engine
+from evenhand.experiments.grid.running import run_on_engine
 from evenhand.runs.run import runs_in
 from evenhand.runs.schemas import EpochRow
 
@@ -49,7 +47,6 @@ class ShownGrid(GridProgress):
         )
         self.lines = not quiet and self.bar.disable
         self.last_line = self.last_move = time.monotonic()
-        self.signal: int | None = None
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """Show how many runs there are to do, and start the bar."""
@@ -106,11 +103,6 @@ class ShownGrid(GridProgress):
         self._move()
         self._print(f"{failure.job.folder.name} failed")
 
-    def stop(self, number: int, _: FrameType | None) -> None:
-        """Handle a signal."""
-        self.signal = number
-        raise KeyboardInterrupt
-
     def _move(self) -> None:
         if self.bar.disable:
             return
@@ -136,40 +128,22 @@ def run_grid(
     command: str = "",
     quiet: bool = False,
 ) -> list[Failure]:
-    """Finish all runs of a grid on an engine, and show the progress.
-
-    Args:
-        jobs: the runs.
-        workers: runs at a time on this machine; None: as `run_jobs` chooses.
-        engine: `local` or `ray`.
-        address: of a Ray cluster; None: one on this machine.
-        command: the command line, kept at the top of each config.
-        quiet: show nothing.
-    """
-    check_engine(engine, workers=workers, address=address)
+    """Finish all runs of a grid as :func:`run_on_engine` does, and show the progress unless `quiet`."""
     with watching_grid(workers=workers, quiet=quiet) as callback:
         return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=callback)
 
 
 @contextmanager
 def watching_grid(*, workers: int | None = None, quiet: bool = False) -> Iterator[ShownGrid]:
-    """Give a progress callback for a grid; SIGINT and SIGTERM end it with exit codes 130 and 143.
-
-    Args:
-        workers: runs at a time, for the time left; None: as `run_jobs` chooses.
-        quiet: show nothing.
-    """
+    """Give a :class:`ShownGrid`; SIGINT and SIGTERM end the grid with exit codes 130 and 143."""
     shown = ShownGrid(workers=workers, quiet=quiet)
-    before = {number: signal.signal(number, shown.stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield shown
-    except KeyboardInterrupt:
+
+    def stopped() -> None:
         done = f"{shown.count(Status.DONE)} of {len(shown.jobs)} runs are done"
         remark(f"stopped; {done}, and the same command continues")
-        sys.exit(128 + (shown.signal or signal.SIGINT))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+    with exiting_on_signals(stopped):
+        yield shown
 
 
 def show_failures(failures: Sequence[Failure]) -> None:
@@ -193,8 +167,7 @@ def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
     Console(soft_wrap=not sys.stdout.isatty()).print(table)
     counts = [(sum(state.status is each for state in states), each.value) for each in Status]
     listed = ", ".join(f"{count} {name}" for count, name in counts if count)
-    left = time_left(states, workers or default_workers(jobs))
-    echo(f"{len(states)} runs: {listed}{_left(left)}")
+    echo(f"{len(states)} runs: {listed}{_left(time_left(states, workers or default_workers(jobs)))}")
     for state in states:
         failure = read_failure(state.job) if state.status is Status.FAILED else None
         if failure is not None:

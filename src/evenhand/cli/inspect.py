@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evenhand.cli.output import COLOURS, GUIDE, begin, cell, echo, echo_json, ends_of
+from evenhand.cli.output import COLOURS, GUIDE, begin, cell, class_table, echo, echo_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,20 +97,11 @@ def show(result: "Audit") -> None:
 
 
 def _class_table(result: "Audit", bar: int) -> "RenderableType":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("class", overflow="fold", max_width=40)
     grouped = any(row.groups is not None for row in result.classes)
-    for column in ("training", "share", "", "effective", *(["groups"] if grouped else []), "val", "test", "shots"):
-        table.add_column(column, justify="left" if column in ("", "shots") else "right", no_wrap=True)
-    rows = sorted(result.classes, key=lambda row: -row.train)
-    most = max(rows[0].train, 1)
-    first, hidden, last = ends_of(rows)
-    for position, row in enumerate([*first, *last]):
-        if hidden and position == len(first):
-            table.add_row(cell(f"... {hidden} more (--json lists all)", "dim"))
-        table.add_row(
+    classes = sorted(result.classes, key=lambda row: -row.train)
+    most = max(classes[0].train, 1)
+    rows: list[list[RenderableType]] = [
+        [
             cell(row.name),
             f"{row.train:,}",
             f"{row.share:.1%}",
@@ -120,7 +111,11 @@ def _class_table(result: "Audit", bar: int) -> "RenderableType":
             f"{row.val:,}",
             f"{row.test:,}",
             cell(row.group, COLOURS[row.group]),
-        )
+        ]
+        for row in classes
+    ]
+    groups = ["groups"] if grouped else []
+    table = class_table(["training", "share", "", "effective", *groups, "val", "test", "shots"], rows)
     table.caption = "effective: effective number of images (Cui et al. 2019, beta 0.999)"
     table.caption_justify = "left"
     return table

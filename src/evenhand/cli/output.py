@@ -1,15 +1,21 @@
 """Output of the commands: control characters are escaped, and a first line comes before anything slow."""
 
 import logging
-from collections.abc import Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
 
 from evenhand.core.text import json_line, visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
 # Tables of up to so many rows are listed in full; of longer ones, the first and the last rows.
@@ -18,8 +24,6 @@ COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 
 GUIDE = "Which objective to try: docs/which-objective.md; `evenhand objectives` lists the parts."
 """A pointer to the documentation."""
-
-_Row = TypeVar("_Row")
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -39,10 +43,8 @@ def show_chosen_model(run: Path, *, ensemble: bool) -> None:
     if not is_comparison(run):
         return
     best = read_recommended(run)
-    if ensemble:
-        remark(f"using the recommended objective {best.objective}: mean of {len(best.runs)} seeds")
-    else:
-        remark(f"using the recommended objective {best.objective}: {best.runs[0].path.name}")
+    used = f"mean of {len(best.runs)} seeds" if ensemble else best.runs[0].path.name
+    remark(f"using the recommended objective {best.objective}: {used}")
 
 
 def echo_json(content: object, *, indent: int | None = None) -> None:
@@ -71,11 +73,41 @@ class _Remarks(logging.Handler):
         remark(record.getMessage())
 
 
-def ends_of(rows: Sequence[_Row]) -> tuple[Sequence[_Row], int, Sequence[_Row]]:
-    """Return the first rows of a long table, the number of rows left out, and the last rows."""
-    if len(rows) <= MOST_LISTED:
-        return rows, 0, []
-    return rows[:ENDS], len(rows) - 2 * ENDS, rows[-ENDS:]
+@contextmanager
+def exiting_on_signals(stopped: Callable[[], None]) -> Iterator[None]:
+    """End the block on SIGINT and SIGTERM: call `stopped`, and exit with code 130 or 143."""
+    received = signal.SIGINT
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        nonlocal received
+        received = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        stopped()
+        sys.exit(128 + received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def class_table(columns: Sequence[str], rows: Sequence[Sequence["RenderableType"]]) -> "Table":
+    """Return a table with one row per class; of a long one, the first and the last rows."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("class", overflow="fold", max_width=40)
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("", "95%", "shots") else "right", no_wrap=True)
+    hidden = len(rows) - 2 * ENDS if len(rows) > MOST_LISTED else 0
+    for position, row in enumerate([*rows[:ENDS], *rows[-ENDS:]] if hidden else rows):
+        if hidden and position == ENDS:
+            table.add_row(cell(f"... {hidden} more (--json lists all)", "dim"))
+        table.add_row(*row)
+    return table
 
 
 def two_examples(first: str, second: str) -> str:

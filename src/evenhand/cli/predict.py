@@ -7,16 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
+from typing import IO, Annotated, TypeAlias
 
 import typer
 
 from evenhand.cli.options import EnsembleOfRuns
 from evenhand.cli.output import remark, show_chosen_model
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MOST_LISTED = 5
 """Classes per image."""
@@ -57,7 +53,8 @@ def predict(
         for answer in model.stream(find_images(paths), batch_size, skip_bad=skip_bad):
             write = write or (_json_writer(target, raw) if as_json else _csv_writer(target, listed, raw))
             for item, row in zip(answer.items, answer.probabilities, strict=True):
-                write(_printable(str(item)), _top(model.class_names, row, listed))
+                order = (-row).argsort(kind="stable")[:listed]
+                write(_printable(str(item)), [(model.class_names[k], float(f"{row[k]:.6g}")) for k in order])
             for item, reason in answer.bad:
                 remark(f"left out {_printable(str(item))}: {reason}")
             done, bad = done + len(answer.items), bad + len(answer.bad)
@@ -94,12 +91,6 @@ def _in_folder(folder: str) -> Iterator[str]:
         for name in sorted(files):
             if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
                 yield os.path.join(place, name)
-
-
-def _top(class_names: tuple[str, ...], row: "NDArray[np.float32]", listed: int) -> Top:
-    """Return the most probable classes, in descending order."""
-    order = (-row).argsort(kind="stable")[:listed]
-    return [(class_names[k], float(f"{row[k]:.6g}")) for k in order]
 
 
 def _csv_writer(target: IO[str], listed: int, raw: bool) -> Write:

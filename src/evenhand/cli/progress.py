@@ -1,18 +1,16 @@
 """Progress of a training run: a bar in a terminal, lines in a pipe, JSON lines, or nothing."""
 
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from evenhand.cli.output import echo, echo_json, remark
+from evenhand.cli.output import echo, echo_json, exiting_on_signals, remark
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
@@ -21,12 +19,11 @@ from evenhand.training.run import is_first_process
 
 
 class ShownRun(Callback):
-    """Shows the progress of a run to a person or a program, and stops it on a signal."""
+    """Shows the progress of a run to a person or a program."""
 
     def __init__(self, config: Config, *, quiet: bool, as_json: bool) -> None:
         quiet = quiet or not is_first_process()
         self.epochs, self.quiet, self.as_json = config.epochs, quiet, as_json and not quiet
-        self.signal: int | None = None
         self.began = time.perf_counter()
         self.first: int | None = None
         bar = not (quiet or as_json) and sys.stderr.isatty()
@@ -73,39 +70,33 @@ class ShownRun(Callback):
         state += f"  {row['images_per_second']:,.0f} images/s"
         self.bar.update(self.task, completed=epoch, state=state)
         if self.as_json:
-            clean = {key: value if value == value else None for key, value in row.items()}
-            echo_json(clean)
+            echo_json({key: value if value == value else None for key, value in row.items()})
         elif not self.quiet and self.bar.disable:
             left = (time.perf_counter() - self.began) / (epoch - self.first + 1) * (self.epochs - epoch)
             echo(f"epoch {epoch}/{self.epochs}  {state}  {left:,.0f} s left", err=True)
 
-    def stop(self, number: int, _: FrameType | None) -> None:
-        """Stop at once: all finished epochs are on disk, and files are written atomically."""
-        self.signal = number
-        raise KeyboardInterrupt
-
 
 @contextmanager
 def watching(config: Config, folder: Path, *, quiet: bool, as_json: bool) -> Iterator[ShownRun]:
-    """Show the progress of a run; SIGINT and SIGTERM end it with exit codes 130 and 143."""
+    """Show the progress of a run; SIGINT and SIGTERM end it with exit codes 130 and 143.
+
+    It stops at once: all finished epochs are on disk, and files are written atomically.
+    """
+
+    def stopped() -> None:
+        if not is_first_process():
+            return
+        run = Run(folder)
+        if run.begun:
+            remark(f"stopped; continue with {run.resume_command}")
+        elif config.start.train == "head":
+            remark("stopped before training; the same command reuses the features computed so far")
+        else:
+            remark("stopped before training; nothing is kept")
+
     shown = ShownRun(config, quiet=quiet, as_json=as_json)
-    before = {number: signal.signal(number, shown.stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with shown.bar:
-            yield shown
-    except KeyboardInterrupt:
-        if is_first_process():
-            run = Run(folder)
-            if run.begun:
-                remark(f"stopped; continue with {run.resume_command}")
-            elif config.start.train == "head":
-                remark("stopped before training; the same command reuses the features computed so far")
-            else:
-                remark("stopped before training; nothing is kept")
-        sys.exit(128 + (shown.signal or signal.SIGINT))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with exiting_on_signals(stopped), shown.bar:
+        yield shown
 
 
 def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bool) -> None:

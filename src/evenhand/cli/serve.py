@@ -10,7 +10,7 @@ from evenhand.cli.output import echo, remark
 
 def serve(
     runs: Annotated[Path, typer.Argument(help="Folder with runs and comparisons.")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="Address to listen on; any other is open to others.")] = ("127.0.0.1"),
+    host: Annotated[str, typer.Option(help="Address to listen on; any other is open to others.")] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: 8765, or the next free port.")] = None,
 ) -> None:
     """Show all runs and comparisons in RUNS on a local page with live curves; stop with Ctrl-C."""

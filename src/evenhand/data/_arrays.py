@@ -17,6 +17,7 @@ from evenhand.core.text import some
 from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+_KEYS = [f"{split}_{kind}" for split in SPLITS for kind in ("images", "labels")]
 _CHUNK = 1 << 24
 MOST_TIMES = 100
 """Largest compression ratio that is accepted; drawings may reach it, photographs never do."""
@@ -123,7 +124,7 @@ def read_npz(path: Path) -> Arrays:
         labels, shapes = [], {}
         for split in _splits_in(path, members):
             with archive.open(members[f"{split}_images"]) as file:
-                shapes[split] = _image_header(f"{split}_images of {path}", file, members[f"{split}_images"]).shape
+                shapes[split] = _image_shape(f"{split}_images of {path}", file, members[f"{split}_images"])
             labels.append(_labels(path, split, archive, members))
             sizes[split] = shapes[split][0]
             if len(labels[-1]) != sizes[split]:
@@ -138,8 +139,7 @@ def read_npz(path: Path) -> Arrays:
                 _fill(images[start : start + size], file, members[f"{split}_images"], path)
             start += size
         names = _class_names(path, archive, members)
-    known = {f"{split}_{kind}" for split in SPLITS for kind in ("images", "labels")} | {"class_names"}
-    others = sorted(set(members) - known)
+    others = sorted(set(members) - {*_KEYS, "class_names"})
     notes = (f"Ignored in {path.name}: {some(others)}.",) if others else ()
     return Arrays(images, np.concatenate(labels), sizes, names, notes)
 
@@ -169,9 +169,8 @@ class _Header:
 
 
 def _splits_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> list[Split]:
-    halves = [f"{split}_{kind}" for split in SPLITS for kind in ("images", "labels")]
     present = [split for split in SPLITS if f"{split}_images" in members or f"{split}_labels" in members]
-    missing = [half for half in halves if half.split("_")[0] in {"train", *present} and half not in members]
+    missing = [key for key in _KEYS if key.split("_")[0] in {"train", *present} and key not in members]
     if missing:
         raise EvenhandError(f"{path} lacks {some(missing)}; it has {some(sorted(members)) or 'nothing'}.")
     if present == ["train", "val"]:
@@ -197,15 +196,15 @@ def _header(what: str, file: IO[bytes], info: zipfile.ZipInfo) -> _Header:
     return header
 
 
-def _image_header(what: str, file: IO[bytes], info: zipfile.ZipInfo) -> _Header:
-    """Return the header of an array of images, with the shape (N, H, W, C)."""
+def _image_shape(what: str, file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, ...]:
+    """Return the shape of an array of images, (N, H, W, C)."""
     header = _header(what, file, info)
     if header.dtype != np.uint8:
         raise EvenhandError(f"{what} must be uint8, 0 to 255, got {header.dtype}.")
     shape = (*header.shape, 1) if len(header.shape) == 3 else header.shape
     if len(shape) != 4 or shape[3] not in (1, 3) or 0 in shape:
         raise EvenhandError(f"{what} must be (N, H, W) or (N, H, W, C) with 1 or 3 channels, got {header.shape}.")
-    return _Header(shape, header.fortran_order, header.dtype)
+    return shape
 
 
 def _fill(images: NDArray[np.uint8], file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> None:

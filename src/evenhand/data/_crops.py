@@ -58,9 +58,8 @@ def _cut(
     y = tops[:, None] + steps
     x = lefts[:, None] + torch.where(flips[:, None], steps.flip(0), steps)
     inside = ((y >= 0) & (y < height))[:, None, :, None] & ((x >= 0) & (x < width))[:, None, None, :]
-    first = (
-        lefts[:, None].clamp(min=0).minimum(width - size)
-    )  # start of a run in its line, so that the run ends in the line
+    # Start of a run in its line, so that the run ends in the line.
+    first = lefts[:, None].clamp(min=0).minimum(width - size)
     starts = offsets[:, None] + (y.clamp(min=0).minimum(height - 1) * width + first) * channels
     runs = pixels.unfold(0, size * channels, 1).index_select(0, starts.flatten())  # the unfolded view takes no memory
     lines = runs.view(-1, size, size, channels).permute(0, 3, 1, 2).contiguous()

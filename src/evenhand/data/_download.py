@@ -75,8 +75,11 @@ def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: boo
         Cannot find cats and may not download it; put cats.zip into /data.
     """
     missing = [remote for remote in remotes if not (folder / remote.file).is_file()]
-    remedy = f"put {_listed([remote.file for remote in missing])} into {folder}."
-    if missing and not download:
+    if not missing:
+        return
+    *others, last = [remote.file for remote in missing]
+    remedy = f"put {', '.join(others)}{' and ' * bool(others)}{last} into {folder}."
+    if not download:
         raise EvenhandError(f"Cannot find {source} and may not download it; {remedy}")
     for remote in missing:
         with replacing(folder / remote.file) as temporary:
@@ -209,7 +212,3 @@ def _progress(amount: ProgressColumn) -> Progress:
         disable=not sys.stderr.isatty(),
         transient=True,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

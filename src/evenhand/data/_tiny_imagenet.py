@@ -39,12 +39,16 @@ def load_tiny_imagenet(root: Path, *, download: bool = True) -> SampleTable:
     empty = sorted(set(wnids) - {wnid for _, wnid in train})
     if empty:
         raise EvenhandError(f"{folder} has no training images of {some(empty)}; unpack {ARCHIVE.file} again.")
+    try:
+        class_names = name_classes((folder / "words.txt").read_text(encoding="utf-8"), wnids)
+    except (OSError, UnicodeDecodeError):
+        class_names = tuple(wnids)
     number = {wnid: label for label, wnid in enumerate(wnids)}
     paths = [path for path, _ in train + test]
     sizes: dict[Split, int] = {"train": len(train), "test": len(test)}
     return SampleTable(
         name="tiny-imagenet",
-        class_names=_class_names(folder, wnids),
+        class_names=class_names,
         labels=np.array([number[wnid] for _, wnid in train + test]),
         ids=np.array(paths),
         pixels=FilePixels(folder, paths),
@@ -93,13 +97,6 @@ def _test_images(folder: Path, known: set[str]) -> list[tuple[str, str]]:
         seen = f"{wrong[0]} has the class {classes.get(wrong[0])!r}" if wrong else "there are no images"
         raise EvenhandError(f"{path} does not match the images next to it: {seen}; unpack {ARCHIVE.file} again.")
     return [(f"val/images/{name}", classes[name]) for name in present]
-
-
-def _class_names(folder: Path, wnids: Sequence[str]) -> tuple[str, ...]:
-    try:
-        return name_classes((folder / "words.txt").read_text(encoding="utf-8"), wnids)
-    except (OSError, UnicodeDecodeError):
-        return tuple(wnids)
 
 
 def name_classes(words: str, wnids: Sequence[str]) -> tuple[str, ...]:

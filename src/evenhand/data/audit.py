@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 from evenhand.core.text import some
 from evenhand.data._near import NearDuplicates, find_near_duplicates
 from evenhand.data.decode import probe_image
-from evenhand.data.imbalance import (
-    Imbalance,
-    effective_number,
-    imbalance_ratio,
-    resembles,
-)
+from evenhand.data.imbalance import Imbalance, effective_number, imbalance_ratio, resembles
 from evenhand.data.splits import Splits
 from evenhand.data.table import FilePixels, SampleTable
 from evenhand.metrics.shot_groups import find_shot_groups
@@ -122,16 +117,15 @@ def audit(
         >>> round(audit(digits, make_splits(digits)).imbalance_ratio, 2)
         1.05
     """
-    if splits is None:
-        nothing = np.arange(0)
-        splits_or_all = Splits(np.arange(len(table)), nothing, nothing, table.counts())
-    else:
-        splits_or_all = splits
+    nothing = np.arange(0)
+    splits_or_all = splits or Splits(np.arange(len(table)), nothing, nothing, table.counts())
     train, val, test = splits_or_all.counts, table.counts(splits_or_all.val), table.counts(splits_or_all.test)
     groups = find_shot_groups(train)
     effective = effective_number(train)
     near = None if read_row is None else find_near_duplicates(table, read_row, splits_or_all)
-    independent = _independent(table, near)
+    independent = None if near is None else list(near.per_class)
+    if table.groups is not None:
+        independent = [len(np.unique(table.groups[table.labels == k])) for k in range(table.num_classes)]
     classes = tuple(
         ClassRow(
             name,
@@ -169,13 +163,6 @@ def audit(
         ),
         notes=(*table.notes, *(() if splits is None else splits.notes)),
     )
-
-
-def _independent(table: SampleTable, near: NearDuplicates | None) -> list[int] | None:
-    """Count the groups of each class."""
-    if table.groups is not None:
-        return [len(np.unique(table.groups[table.labels == k])) for k in range(table.num_classes)]
-    return None if near is None else list(near.per_class)
 
 
 def _near_advice(near: NearDuplicates | None, grouped: bool, total: int) -> list[str]:

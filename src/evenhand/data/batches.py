@@ -229,8 +229,12 @@ class Batches:
     def _iterate(
         self, rows: NDArray[np.int64], corners: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
     ) -> Iterator[Batch]:
+        numbers = torch.from_numpy(rows)
+        labels, places = self.labels[numbers].to(self.device), numbers.to(self.device)
         if isinstance(self.images, FeatureImages):
-            yield from self._iterate_features(self.images, rows, flips, parts)
+            mirrored = torch.from_numpy(flips)
+            for part in parts:
+                yield self.images.take(numbers[part], mirrored[part]).to(self.device), labels[part], places[part]
             return
         crops = Crops(rows, corners[:, 0], corners[:, 1], flips, self.preprocessing.crop_size)
         if isinstance(self.images, MemoryImages):
@@ -239,22 +243,12 @@ class Batches:
             pixels = cut_streamed(self.images, crops, parts, self.workers, pin_memory=self.device.type == "cuda")
         else:
             raise TypeError(f"expected MemoryImages or StreamedImages, got {type(self.images).__name__}")
-        numbers = torch.from_numpy(rows)
-        labels, numbers = self.labels[numbers].to(self.device), numbers.to(self.device)
         for part in parts:  # the pixels are not bound to a name, so that their memory is freed once they are normalised
             yield (
                 self.preprocessing.normalise(next(pixels).to(self.device, non_blocking=True)),
                 labels[part],
-                numbers[part],
+                places[part],
             )
-
-    def _iterate_features(
-        self, images: FeatureImages, rows: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
-    ) -> Iterator[Batch]:
-        numbers, mirrored = torch.from_numpy(rows), torch.from_numpy(flips)
-        labels, places = self.labels[numbers].to(self.device), numbers.to(self.device)
-        for part in parts:
-            yield images.take(numbers[part], mirrored[part]).to(self.device), labels[part], places[part]
 
 
 _TWINS = (

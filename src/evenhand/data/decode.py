@@ -351,8 +351,7 @@ def to_grey_or_rgb(image: Image.Image) -> Image.Image:
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image)
-    top = 1.0 if image.mode == "F" else 65535
-    if not (values.min() >= 0 and values.max() <= top):
-        low, high = values.min(), values.max()
+    low, high, top = values.min(), values.max(), 1.0 if image.mode == "F" else 65535
+    if not (low >= 0 and high <= top):
         raise ValueError(f"its pixels range from {low:g} to {high:g}, expected 0 to {top:g}; save it with 8 or 16 bits")
     return Image.fromarray(np.rint(values * (255 / top)).astype(np.uint8))

@@ -64,9 +64,8 @@ class Images(ABC):
         are used, with a fixed seed.
         """
         self.require_readable(rows)
-        counts = [[int(n) for n in channel] for channel in self._histogram(rows)]
         means, deviations = [], []
-        for channel in counts:
+        for channel in self._histogram(rows).tolist():
             # Python's integers are exact, so that a constant channel has a deviation of exactly 0.
             n = sum(channel)
             total = sum(value * times for value, times in enumerate(channel))

@@ -145,10 +145,7 @@ def subset(labels: NDArray[np.int64], rows: NDArray[np.int64], keep: Counts, see
     Returns:
         The selected rows, in order.
     """
-    kept = []
-    for k, count in enumerate(keep):
-        own = rows[labels[rows] == k]
-        kept.append(stream(seed, "subset", k).permutation(own)[:count])
+    kept = [stream(seed, "subset", k).permutation(rows[labels[rows] == k])[:count] for k, count in enumerate(keep)]
     return np.sort(np.concatenate(kept))
 
 

@@ -104,10 +104,9 @@ class RowReader:
             return resize_array(
                 self.pixels.images[row], self.image_size, stretch=self.stretch, interpolation=self.interpolation
             )
-        box = _box(self.pixels, row)
         return read_image(
             _file(self.pixels, row),
-            box,
+            _box(self.pixels, row),
             channels=self.channels,
             image_size=self.image_size,
             stretch=self.stretch or self.pixels.stretch,
@@ -189,11 +188,10 @@ def read_headers(pixels: FilePixels, image_size: int | None, threads: Threads) -
         pass
     found = sizes[:, 0] > 0
     image_size = image_size or default_size(sizes[found])
-    for row in range(len(sizes)):
+    sizes[~found] = image_size  # an unreadable image is stored as a black square
+    for row in np.flatnonzero(found):
         height, width = sizes[row].tolist()
-        # An unreadable image is stored as a black square.
-        native = (width, height, None, image_size)
-        sizes[row] = stored_size(*native, stretch=pixels.stretch) if found[row] else image_size
+        sizes[row] = stored_size(width, height, None, image_size, stretch=pixels.stretch)
     return Entry(image_size, 3 if colour.any() else 1, sizes, bad)
 
 

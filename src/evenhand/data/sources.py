@@ -46,7 +46,12 @@ def load_source(
         (1797, 10)
     """
     if isinstance(source, str) and source.split(":")[0] in BENCHMARKS:
-        return _load_benchmark(source, find_data_root(data_root), download)
+        part, *others = parse(source)
+        benchmark = BENCHMARKS[part.name]
+        if others or part.value is not None or not set(part.options) <= set(benchmark.options):
+            takes = f"the options {' and '.join(benchmark.options)}" if benchmark.options else "no options"
+            raise EvenhandError(f"Cannot read {source!r}: {part.name} takes {takes}.")
+        return benchmark.load(find_data_root(data_root), download=download, **part.options)
     if not str(source).strip():
         raise _unknown(source)
     path = Path(os.path.expanduser(source))
@@ -88,16 +93,6 @@ def find_data_root(data_root: Path | str | None = None) -> Path:
     return (
         Path(os.path.expanduser(given)) if given else platformdirs.user_cache_path("evenhand", appauthor=False) / "data"
     )
-
-
-def _load_benchmark(source: str, root: Path, download: bool) -> SampleTable:
-    part, *others = parse(source)
-    benchmark = BENCHMARKS[part.name]
-    unknown = [key for key in part.options if key not in benchmark.options]
-    if others or part.value is not None or unknown:
-        takes = f"the options {' and '.join(benchmark.options)}" if benchmark.options else "no options"
-        raise EvenhandError(f"Cannot read {source!r}: {part.name} takes {takes}.")
-    return benchmark.load(root, download=download, **part.options)
 
 
 def _unknown(source: str | Path) -> EvenhandError:

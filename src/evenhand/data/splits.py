@@ -128,11 +128,9 @@ def drop_small_classes(table: SampleTable) -> SampleTable:
             f"Only {len(kept)} class of {table.name} is large enough for both training and test; add images."
         )
     rows = np.flatnonzero(np.isin(table.labels, kept))
-    renumber = np.full(table.num_classes, -1)
-    renumber[kept] = np.arange(len(kept))
     return table.take(
         rows,
-        labels=renumber[table.labels[rows]],
+        labels=np.searchsorted(kept, table.labels[rows]),
         class_names=tuple(table.class_names[k] for k in kept),
         note=f"Dropped as too small: {some([table.class_names[k] for k in small])}.",
     )

@@ -151,24 +151,16 @@ def plan_comparison(
         validate(base.model_dump() | {"objective": spec})  # before data are read
     if len(set(specs)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
-    table = _open_source(base)
+    table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
     tuned = _tuned_settings(base, objectives, table) if tune else {}
     chosen = None if baseline is None else ObjectiveSpec(baseline)
     if chosen is not None and chosen not in {*specs, *(each for settings in tuned.values() for each in settings)}:
         raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
     folder = _default_folder(base) if out is None else Path(out)
-    base = base if tune else _rotated(base, table)
+    fixed = "rotate" in base.data.model_fields_set or base.start.weights is not None or table.splits is not None
+    if not (tune or fixed):
+        base = base.model_copy(update={"data": base.data.model_copy(update={"rotate": True})})
     return Plan(folder, base, tuple(objectives), table, chosen, seeds, most_seeds, margin, tuned)
-
-
-def _open_source(base: Config) -> SampleTable:
-    return load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
-
-
-def _rotated(base: Config, table: SampleTable) -> Config:
-    if "rotate" in base.data.model_fields_set or base.start.weights is not None or table.splits is not None:
-        return base
-    return base.model_copy(update={"data": base.data.model_copy(update={"rotate": True})})
 
 
 def _tuned_settings(base: Config, objectives: Sequence[str], table: SampleTable) -> dict[str, list[str]]:
@@ -213,46 +205,31 @@ def make_comparison(
     """
     check_engine(engine, workers=workers, address=address)
     progress = callback or GridCallback()
-    warnings = _warnings(plan)
+    flip = plan.base.augmentation.flip
+    unflipped = plan.base.start.train == "head" and not flip  # features of images as they are
+    warnings = [] if unflipped else [flip_warning(plan.table, flip)]
 
     def run(jobs: Sequence[Job]) -> list[Failure]:
         refuse_changed_source(jobs, plan.table)
-        if warnings and not all(Run(job.folder).finished for job in jobs):
+        if any(warnings) and not all(Run(job.folder).finished for job in jobs):
             progress.message(warnings.pop())  # before the runs: a note in the tables would come too late
         warm_features(plan.base, keep=plan.folder)
         return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=progress)
 
     comparison, failures = compare_sequentially(plan, run, progress)
-    notes = [*_failure_notes(failures), *_second_stage_notes(comparison), *comparison.notes]
-    comparison = comparison.model_copy(update={"notes": notes})
-    replaced = _replaced(plan.folder, comparison)
-    if replaced:
-        progress.message(replaced)
-    return comparison, write_comparison(comparison, plan.folder)
-
-
-def _warnings(plan: Plan) -> list[str]:
-    flip = plan.base.augmentation.flip
-    if plan.base.start.train == "head" and not flip:
-        return []  # features of images as they are
-    warning = flip_warning(plan.table, flip)
-    return [warning] if warning else []
-
-
-def _failure_notes(failures: Sequence[Failure]) -> list[str]:
-    return [
+    notes = [
         f"{failure.job.config.objective} with seed {failure.job.config.seed} failed and is left out: {failure.reason}"
         for failure in failures
     ]
-
-
-def _second_stage_notes(comparison: Comparison) -> list[str]:
-    stages = {each: ObjectiveSpec(each).stage for each in comparison.objectives}
-    return [
+    notes += [
         f"{each} was trained longer than the others: a second stage (epochs: {stage.epochs}) after the first."
-        for each, stage in stages.items()
-        if stage is not None
+        for each in comparison.objectives
+        if (stage := ObjectiveSpec(each).stage) is not None
     ]
+    comparison = comparison.model_copy(update={"notes": [*notes, *comparison.notes]})
+    if replaced := _replaced(plan.folder, comparison):
+        progress.message(replaced)
+    return comparison, write_comparison(comparison, plan.folder)
 
 
 def _replaced(folder: Path, comparison: Comparison) -> str:

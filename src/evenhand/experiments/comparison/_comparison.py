@@ -18,7 +18,6 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.runs.comparison import PRIMARY, ComparedRun
 from evenhand.runs.comparison import Comparison as Comparison
 from evenhand.runs.comparison import Difference as Difference
-from evenhand.statistics.image_sampling import ImageError
 from evenhand.statistics.paired import LEVEL, balanced_resolution
 
 
@@ -99,7 +98,14 @@ def compare_runs(
     seeds = list(picked[chosen])
     tested, few_note = _tested_values(results)
     failed = failure_reasons(results)
-    images = _image_errors(test_set, results, tested, chosen)
+    few = results[chosen][0].groups.few
+    images = image_errors(
+        {name: test_set.correct(own) for name, own in results.items()},
+        chosen,
+        test_set.targets,
+        {metric: few if metric == "few" else None for metric in tested},
+        test_set.groups,
+    )
     if len(seeds) > 1:
         steps = _resolutions(test_set, results[chosen])
         differences = differences_without_failed(
@@ -111,7 +117,9 @@ def compare_runs(
     validated = {each.picked: each.validation.get(each.picked) or 0.0 for each in picks}
     recommended = max(candidates(differences, chosen), key=lambda name: validated[name])
     ensemble = None if test_set.rotated else _ensemble([run.predictions for run in picked[recommended].values()])
-    scores = {(name, seed): own for name in picked for seed, own in zip(picked[name], results[name], strict=True)}
+    scores = {
+        (name, seed): own.scores for name in picked for seed, own in zip(picked[name], results[name], strict=True)
+    }
     return ComparisonResult(
         source=first.summary.source,
         imbalance=first.config.data.imbalance,
@@ -123,11 +131,7 @@ def compare_runs(
         shot_rule=results[chosen][0].groups.rule,
         runs=[
             ComparedRun(
-                objective=name,
-                seed=seed,
-                folder=run.path,
-                picked=name in picked,
-                test=scores[name, seed].scores if name in picked else None,
+                objective=name, seed=seed, folder=run.path, picked=name in picked, test=scores.get((name, seed))
             )
             for name, members in grouped.items()
             for seed, run in members.items()
@@ -141,9 +145,7 @@ def compare_runs(
         ensemble=ensemble,
         method=render.method(differences, len(seeds)),
         notes=[
-            *_ensemble_note(recommended, len(seeds), ensemble),
-            *_rotation_note(test_set, results[chosen]),
-            *_seed_notes(seeds),
+            *_seed_notes(recommended, ensemble, test_set, results[chosen]),
             *_pick_notes(picks, baseline),
             *few_note,
             *class_notes(test_set, results),
@@ -171,30 +173,32 @@ def _ensemble(predictions: Sequence[Predictions]) -> float:
     return balanced_accuracy(confusion_matrix(first.targets, mean.argmax(1), first.num_classes))
 
 
-def _ensemble_note(recommended: str, seeds: int, score: float | None) -> list[str]:
-    if score is None or seeds < 2:
-        return []
-    return [
-        f"All {seeds} runs of {recommended} averaged (--ensemble) reach a balanced accuracy of {score:.1%} on the test "
-        "images."
-    ]
-
-
-def _rotation_note(test_set: TestSet, results: Sequence[TestResult]) -> list[str]:
-    if not test_set.rotated:
-        return []
-    most = max(len(each.ids) for each in results)
-    return [
-        f"Every seed has its own test set of up to {most:,} of the {len(test_set.ids):,} images; claims are about all "
-        "of them, and the spread over seeds includes their sampling."
-    ]
+def _seed_notes(
+    recommended: str, ensemble: float | None, test_set: TestSet, results: Sequence[TestResult]
+) -> list[str]:
+    notes = []
+    if ensemble is not None and len(results) > 1:
+        notes.append(
+            f"All {len(results)} runs of {recommended} averaged (--ensemble) reach a balanced accuracy of "
+            f"{ensemble:.1%} on the test images."
+        )
+    if test_set.rotated:
+        most = max(len(each.ids) for each in results)
+        notes.append(
+            f"Every seed has its own test set of up to {most:,} of the {len(test_set.ids):,} images; claims are about "
+            "all of them, and the spread over seeds includes their sampling."
+        )
+    if len(results) == 1:
+        notes.append("One seed: intervals cover test images, not training noise; run 3 seeds or more.")
+    elif len(results) == 2:
+        notes.append("Two seeds hardly show the spread over seeds; only very large differences can be detected.")
+    return notes
 
 
 def _baseline(picks: Sequence[Pick], wanted: str | None) -> str:
     """Return the picked setting of the objective that the others are compared with."""
     if wanted is None:
-        plain = [each.picked for each in picks if each.family in ("ce", "erm")]
-        return plain[0] if plain else picks[0].picked
+        return next((each.picked for each in picks if each.family in ("ce", "erm")), picks[0].picked)
     for each in picks:
         if wanted.strip() in (each.family, *each.validation):
             return each.picked
@@ -223,27 +227,6 @@ def _resolutions(test_set: TestSet, results: Sequence[TestResult]) -> dict[str, 
     support = np.bincount(test_set.targets[tested], minlength=len(test_set.class_names))
     few = [balanced_resolution(support[list(each.groups.few)].tolist()) for each in results]
     return {PRIMARY: balanced_resolution(support.tolist()), "few": max(few)}
-
-
-def _image_errors(
-    test_set: TestSet, results: Mapping[str, Sequence[TestResult]], metrics: Mapping[str, object], baseline: str
-) -> dict[str, dict[str, ImageError | None]]:
-    few = results[baseline][0].groups.few
-    return image_errors(
-        {name: test_set.correct(own) for name, own in results.items()},
-        baseline,
-        test_set.targets,
-        {metric: few if metric == "few" else None for metric in metrics},
-        test_set.groups,
-    )
-
-
-def _seed_notes(seeds: Sequence[int]) -> list[str]:
-    if len(seeds) == 1:
-        return ["One seed: intervals cover test images, not training noise; run 3 seeds or more."]
-    if len(seeds) == 2:
-        return ["Two seeds hardly show the spread over seeds; only very large differences can be detected."]
-    return []
 
 
 def _pick_notes(picks: Sequence[Pick], baseline: str | None) -> list[str]:

@@ -60,14 +60,14 @@ def group_runs(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str
     if not common:
         seen = "; ".join(f"{name}: {_numbers(members)}" for name, members in grouped.items())
         raise EvenhandError(f"No seed was run with every objective, so nothing is paired ({seen}); run the same seeds.")
+    left_out = {seed for members in grouped.values() for seed in members} - set(common)
     notes = []
-    left_out = sorted({seed for members in grouped.values() for seed in members} - set(common))
     if left_out:
         notes.append(
             f"Only seeds that every objective has are compared ({_numbers(common)}), not {_numbers(left_out)}."
         )
     grouped = {name: {seed: members[seed] for seed in common} for name, members in grouped.items()}
-    _refuse_other_images(grouped, common)
+    _refuse_other_images(grouped)
     return grouped, notes + _mixtures(grouped)
 
 
@@ -204,14 +204,14 @@ def _settings(config: Config) -> dict[str, Any]:
     }
 
 
-def _refuse_other_images(grouped: dict[str, dict[int, Run]], seeds: Sequence[int]) -> None:
+def _refuse_other_images(grouped: dict[str, dict[int, Run]]) -> None:
     """Refuse runs of one seed on other images: the source was changed between them."""
     first, *others = grouped.values()
-    for seed in seeds:
+    for seed, run in first.items():
         for members in others:
-            if _fingerprint(members[seed]) != _fingerprint(first[seed]):
+            if _fingerprint(members[seed]) != _fingerprint(run):
                 raise EvenhandError(
-                    f"Cannot compare {first[seed].path} with {members[seed].path}: seed {seed} was not trained and "
+                    f"Cannot compare {run.path} with {members[seed].path}: seed {seed} was not trained and "
                     "tested on the same images, so the source has changed in between; run one of them again."
                 )
 

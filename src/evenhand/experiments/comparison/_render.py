@@ -185,14 +185,10 @@ def _tables_within(cells: Cells, width: int) -> list[str]:
     for count in range(len(cells[0]), 2, -1):
         rest = len(cells[0]) - count
         lines = text_table([row[:count] for row in cells], left=(0,) if rest else (0, -1))  # the last column is text
-        if _width(lines) <= width or count == 3:
+        if max(map(cell_len, lines)) <= width or count == 3:
             more = _tables_within([[row[0], *row[count:]] for row in cells], width) if rest else []
             return ["\n".join(lines), *more]
     return ["\n".join(text_table(cells, left=(0, -1)))]
-
-
-def _width(lines: Sequence[str]) -> int:
-    return max(map(cell_len, lines))
 
 
 def _class_table(comparison: Comparison, width: int) -> list[str]:
@@ -202,7 +198,7 @@ def _class_table(comparison: Comparison, width: int) -> list[str]:
     shown = [*classes[:ENDS], *classes[-ENDS:]] if hidden else classes
     cells = class_cells(comparison, shown)
     lines = text_table([[_shown(row[0], 2 * LONGEST_NAME), *row[1:]] for row in cells], left=(0,))
-    if _width(lines) > width:
+    if max(map(cell_len, lines)) > width:
         return []
     if hidden:
         lines.insert(ENDS + 1, f"... {hidden} more")

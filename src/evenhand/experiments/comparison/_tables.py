@@ -21,21 +21,17 @@ def objective_rows(
 ) -> list[ObjectiveRow]:
     """Return one row per setting of an objective; only the picked one has test scores."""
     rows = [family.row(setting, grouped[setting]) for setting in family.validation]
-    return [_with_scores(row, results[row.objective], test_set) if row.picked else row for row in rows]
-
-
-def _with_scores(row: ObjectiveRow, results: Sequence[TestResult], test_set: TestSet) -> ObjectiveRow:
-    recall = _mean_recalls(results)
+    own = results[family.picked]
+    known = {name: [score for each in own if (score := each.scores[name]) is not None] for name in SCORES}
+    recall = _mean_recalls(own)
     worst = int(np.nanargmin(recall))
-    primary = np.array([each.scores[PRIMARY] for each in results], np.float64)
-    return row.model_copy(
-        update={
-            "scores": _mean_scores(results),
-            "balanced_accuracy_spread": float(np.std(primary, ddof=1)) if len(results) > 1 else None,
-            "worst_class": test_set.class_names[worst],
-            "worst_recall": float(recall[worst]),
-        }
-    )
+    scores = {
+        "scores": {name: float(np.mean(values)) for name, values in known.items() if values},
+        "balanced_accuracy_spread": float(np.std(known[PRIMARY], ddof=1)) if len(own) > 1 else None,
+        "worst_class": test_set.class_names[worst],
+        "worst_recall": float(recall[worst]),
+    }
+    return [row.model_copy(update=scores) if row.picked else row for row in rows]
 
 
 def class_rows(test_set: TestSet, results: Mapping[str, Sequence[TestResult]], baseline: str) -> list[ClassRow]:
@@ -73,11 +69,6 @@ def _difference(recall: float | None, baseline: float | None) -> float | None:
 def _mean_recalls(results: Sequence[TestResult]) -> NDArray[np.float64]:
     recalls: NDArray[np.float64] = np.mean([each.recall for each in results], axis=0)
     return recalls
-
-
-def _mean_scores(results: Sequence[TestResult]) -> dict[str, float]:
-    known = {name: [score for each in results if (score := each.scores[name]) is not None] for name in SCORES}
-    return {name: float(np.mean(values)) for name, values in known.items() if values}
 
 
 def class_notes(test_set: TestSet, results: Mapping[str, Sequence[TestResult]]) -> list[str]:

@@ -132,16 +132,14 @@ class _Scheduler:
         return f"It starts from {first.folder.name}, which {'failed' if failed else 'is not finished'}."
 
     def _handle(self, event: Event) -> None:
-        job, content = event.job, event.content
-        if content == "started":
+        job, end = event.job, event.content
+        if end == "started":
             self.callback.started(job)
-        elif not isinstance(content, End):
-            self.callback.progress(job, content)
-        else:
-            self.active.remove(job)
-            self._handle_end(job, content)
-
-    def _handle_end(self, job: Job, end: End) -> None:
+            return
+        if not isinstance(end, End):
+            self.callback.progress(job, end)
+            return
+        self.active.remove(job)
         if end.kind == "done":
             self.callback.done(job)
         elif end.kind == "busy":

@@ -122,7 +122,6 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
         return
     local = {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-    main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
         _check_reachable(address)
@@ -131,7 +130,7 @@ def _connected(address: str | None) -> Iterator[Any]:
         raise EvenhandError(
             f"Cannot reach a Ray cluster at {address or 'this machine'}: {reason(error, 300)}."
         ) from error
-    if main:
+    if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # Ray has installed its own, which would end this process silently
     try:
         yield ray

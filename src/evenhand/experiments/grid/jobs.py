@@ -1,5 +1,6 @@
 """A grid of runs: objectives x seeds x imbalances x networks x sources, each in a folder named by its config."""
 
+import itertools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -136,22 +137,21 @@ def make_grid(
         raise EvenhandError(f"Each run of a grid takes one device; leave compute.devices and nodes, got {asked}.")
     chosen = (
         _distinct("source", [base.data.source] if sources is None else sources, _known_source),
-        _distinct("imbalance", [base.data.imbalance] if imbalances is None else imbalances, _canonical_imbalance),
+        _distinct(
+            "imbalance",
+            [base.data.imbalance] if imbalances is None else imbalances,
+            lambda text: str(Imbalance.parse(text)),
+        ),
         _distinct("network", [base.model.name] if models is None else models, require_model),
         _distinct("seed", seeds, lambda seed: seed),
         _distinct("objective", objectives, ObjectiveSpec),
     )
     content = base.model_dump()
     jobs = []
-    for source in chosen[0]:
-        for imbalance in chosen[1]:
-            for model in chosen[2]:
-                for seed in chosen[3]:
-                    for objective in chosen[4]:
-                        content["data"] |= {"source": source, "imbalance": imbalance}
-                        content["model"] |= {"name": model}
-                        config = validate(content | {"seed": seed, "objective": objective})
-                        jobs.append(_job(Path(root), config))
+    for source, imbalance, model, seed, objective in itertools.product(*chosen):
+        content["data"] |= {"source": source, "imbalance": imbalance}
+        content["model"] |= {"name": model}
+        jobs.append(_job(Path(root), validate(content | {"seed": seed, "objective": objective})))
     return jobs
 
 
@@ -200,10 +200,6 @@ def job_after(first: Job, config: Config) -> Job:
     """
     started = config.model_copy(update={"start": config.start.model_copy(update={"weights": str(first.folder)})})
     return Job(started, run_folder(first.folder.parent, started), after=first)
-
-
-def _canonical_imbalance(text: str) -> str:
-    return str(Imbalance.parse(text))
 
 
 def _known_source(source: str) -> str:

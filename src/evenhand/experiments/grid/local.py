@@ -124,7 +124,9 @@ class LocalEngine:
         self.events: list[Event] = []
         self.command = command
         self.threads = _threads(workers)
-        self.gpus = _visible_gpus(count_gpus(jobs))
+        gpus = count_gpus(jobs)
+        listed = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        self.gpus = (listed or [str(number) for number in range(gpus)])[:gpus]
         self.context = _context()
 
     @property
@@ -251,11 +253,6 @@ def _threads(workers: int) -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     share = max(1, count_processors() // workers)
     return min(share, int(given)) if given.isdecimal() and int(given) else share
-
-
-def _visible_gpus(count: int) -> list[str]:
-    listed = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return (listed or [str(number) for number in range(count)])[:count]
 
 
 def _signal_name(number: int) -> str:
