@@ -109,10 +109,10 @@ def test_a_changed_source_is_refused_before_anything_runs(run: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("classes", "more", "words"),
     [
-        (("left", "right"), (), "(left, right); --no-flip keeps them."),
-        (("turn_left", "turn_right"), (), "(turn_left, turn_right); --no-flip keeps them."),
-        (("b", "d"), (), "(b, d); --no-flip keeps them."),
-        (("speed 30", "speed 80"), (), "--no-flip keeps them."),
+        (("left", "right"), (), "(left, right); --no-flip turns this off."),
+        (("turn_left", "turn_right"), (), "(turn_left, turn_right); --no-flip turns this off."),
+        (("b", "d"), (), "(b, d); --no-flip turns this off."),
+        (("speed 30", "speed 80"), (), "--no-flip turns this off."),
         (("left", "right"), ("--no-flip",), ""),
         (("left", "right"), ("--flip",), ""),
         (("cat", "dog"), (), ""),
@@ -134,7 +134,7 @@ def test_a_warning_about_mirrored_images_comes_before_the_runs(
     code, _, err = run("signs", "--recipe", "small", "--objectives", "ce,cce", "--seeds", "1", *more)
     assert code == 2
     before, _ = err.split("Here the runs would begin.")
-    assert ("are mirrored" in before) == bool(words)
+    assert ("are flipped" in before) == bool(words)
     assert words in before
 
 

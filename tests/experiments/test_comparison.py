@@ -461,7 +461,7 @@ def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple
     assert verdict[1] == comparison.verdicts[-1]
     assert verdict[3].startswith("cce:gamma=-1.5  "), "then the picture"
     assert "o" in verdict[3]
-    assert "err in at most 5%" in text.replace("\n  ", " ")
+    assert "family-wise error rate" in text.replace("\n  ", " ")
     assert "cat, tabby" in text
 
 

@@ -19,13 +19,13 @@ def plus(*gains: float) -> list[float]:
     return [value + gain / 100 for value, gain in zip(CE, gains, strict=False)]
 
 
-def tested(**objectives: list[float]) -> list[Difference]:
+def differences_of(**objectives: list[float]) -> list[Difference]:
     n = min(map(len, objectives.values()))
     return judge_differences({"balanced_accuracy": {"ce": CE[:n], **objectives}}, "ce")
 
 
 def sentences(**objectives: list[float]) -> list[str]:
-    return [difference_sentence(each) for each in tested(**objectives)]
+    return [difference_sentence(each) for each in differences_of(**objectives)]
 
 
 def test_better() -> None:
@@ -38,7 +38,10 @@ def test_worse() -> None:
 
 
 def test_by_less_than_the_margin() -> None:
-    up, down = tested(cce=plus(0.5, 0.6, 0.55, 0.6, 0.5)), tested(cce=plus(-0.5, -0.6, -0.55, -0.6, -0.5))
+    up, down = (
+        differences_of(cce=plus(0.5, 0.6, 0.55, 0.6, 0.5)),
+        differences_of(cce=plus(-0.5, -0.6, -0.55, -0.6, -0.5)),
+    )
     assert [each.outcome for each in (*up, *down)] == [
         "better by less than the margin",
         "worse by less than the margin",
@@ -50,7 +53,7 @@ def test_by_less_than_the_margin() -> None:
 
 
 def test_no_difference_that_matters() -> None:
-    found = tested(cot=plus(0.1, -0.2, 0.2, 0.1, -0.1))
+    found = differences_of(cot=plus(0.1, -0.2, 0.2, 0.1, -0.1))
     assert [each.outcome for each in found] == ["no difference that matters"]
     assert found[0].decided
     assert "no difference that matters (below 1 point), 5 seeds" in difference_sentence(found[0])
@@ -58,13 +61,13 @@ def test_no_difference_that_matters() -> None:
 
 
 def test_undecided_reports_how_many_more_seeds_are_needed() -> None:
-    [found] = tested(focal=plus(0.5, -0.4, 1.6))
+    [found] = differences_of(focal=plus(0.5, -0.4, 1.6))
     assert difference_sentence(found).startswith(
         "balanced accuracy: focal +0.6 [-1.9, 3.1] against ce: undecided with 3"
     )
     assert difference_sentence(found).endswith(f"{found.more_seeds} more would probably decide")
     assert 8 < found.more_seeds < 60, "a difference of 0.6 spreads"
-    [sure] = tested(focal=plus(1.5, 0.6, 2.6))
+    [sure] = differences_of(focal=plus(1.5, 0.6, 2.6))
     assert sure.outcome == "undecided"
     assert sure.more_seeds < found.more_seeds, "a larger one needs fewer"
 
@@ -85,7 +88,7 @@ def test_more_seeds_do_not_help_where_test_images_decide() -> None:
 
 
 def test_no_difference_and_no_spread() -> None:
-    same, shifted = tested(erm=CE, cce=plus(1, 1, 1, 1, 1))
+    same, shifted = differences_of(erm=CE, cce=plus(1, 1, 1, 1, 1))
     assert (
         difference_sentence(same) == "balanced accuracy: erm 0.0 [0.0, 0.0] against ce: no difference in any of 5 seeds"
     )

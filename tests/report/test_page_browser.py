@@ -68,7 +68,7 @@ def test_a_click_on_a_head_sorts_and_another_turns_it_about(page: "Page") -> Non
 
 
 def test_the_table_is_filtered_by_name_whatever_the_case(page: "Page") -> None:
-    filled = page.get_by_label("Show classes with")
+    filled = page.get_by_label("Filter classes by name")
     filled.fill("OWL")
     assert classes(page) == ["owl 10", "owl 9"]
     assert page.locator(".filters output").first.inner_text() == "2 of 10"
@@ -182,7 +182,7 @@ def test_without_scripts_everything_is_there_to_read(browser: "Browser", address
         assert shown(page.locator("#confusion .panel")) == ["ce", "cce"]
         assert shown(page.locator("#errors .panel")) == ["ce", "cce"]
         assert len(classes(page)) == len(NAMES)
-        assert not page.get_by_label("Show classes with").is_visible()
+        assert not page.get_by_label("Filter classes by name").is_visible()
         assert page.locator("section").count() == 9
         assert all(section.is_visible() for section in page.locator("section").all())
 
@@ -198,7 +198,7 @@ def test_only_boxes_scroll_sideways_never_the_page(page: "Page") -> None:
 
 
 def test_paper_shows_what_scripts_had_put_away(page: "Page") -> None:
-    page.get_by_label("Show classes with").fill("owl")
+    page.get_by_label("Filter classes by name").fill("owl")
     page.emulate_media(media="print")
     assert shown(page.locator("#confusion .panel")) == ["ce", "cce"]
     assert len(classes(page)) == len(NAMES)

@@ -22,7 +22,7 @@ from tests.fabricated import write_comparison_folder, write_pictured_run
 
 NAMES = ("cat", "dog", "owl", "lynx", "hare")
 TESTED = (19, 16, 13, 9, 7)
-COUNTS = ("training", "test")
+COUNTS = ("training images", "test images")
 
 Cells = dict[str, tuple[str, str]]
 """By the heading of the column: text, and the small text next to it."""
@@ -89,7 +89,7 @@ def metrics_of(predictions: Predictions) -> dict[str, float]:
         "balanced accuracy": 100 * sk.balanced_accuracy_score(actual, predicted),
         "accuracy": 100 * sk.accuracy_score(actual, predicted),
         "macro F1": 100 * sk.f1_score(actual, predicted, average="macro"),
-        "G-mean of recalls": 100 * gmean(recall),
+        "G-mean": 100 * gmean(recall),
         "MCC": sk.matthews_corrcoef(actual, predicted),
         "Cohen's kappa": sk.cohen_kappa_score(actual, predicted),
         "NLL (nats)": sk.log_loss(actual, probabilities),
@@ -192,7 +192,11 @@ def test_a_comparison_shows_means_over_seeds(tmp_path: Path) -> None:
             values = means[name][heading]
             assert cells[heading][0] == shown(heading, np.mean(values)), heading
         assert cells["balanced accuracy"][1] == f"± {np.std(means[name]['balanced accuracy'], ddof=1):.1f}"
-    points = {name: cells["points"][0] for name, cells in differences if cells["in"][0] == "balanced accuracy"}
+    points = {
+        name: cells["difference (points)"][0]
+        for name, cells in differences
+        if cells["metric"][0] == "balanced accuracy"
+    }
     difference = np.mean(means["cce"]["balanced accuracy"]) - np.mean(means["ce"]["balanced accuracy"])
     assert points == {"cce": f"{difference:+.1f}"}
 

@@ -39,7 +39,10 @@ def listing() -> None:
 def clear(
     parts: Annotated[list[str] | None, typer.Argument(help="Folders to remove; default: pixels and features.")] = None,
 ) -> None:
-    """Remove folders of the cache; they are computed or downloaded again when needed."""
+    """Remove folders of the cache.
+
+    They are computed or downloaded again when needed.
+    """
     from evenhand.core.cache import clear_cache
 
     removed = clear_cache(parts or None)

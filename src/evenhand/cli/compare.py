@@ -17,10 +17,10 @@ def compare(
     objectives: Annotated[
         str, typer.Option(help="Objectives, joined by commas.")
     ] = "ce,cce,balanced-softmax,balanced-softmax+mixup",
-    tune: Annotated[bool, typer.Option("--tune", help="Tune settings on validation; test the picked ones.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Seeds for a single analysis, not 3, 5, 8, 12.")] = None,
-    most_seeds: Annotated[int, typer.Option(help="Without --seeds: stop at this number.")] = 12,
-    margin: Annotated[float, typer.Option(help="Points; smaller differences do not matter.")] = 1.0,
+    tune: Annotated[bool, typer.Option("--tune", help="Tune settings on validation; test the best.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Fixed number of seeds, analysed once.")] = None,
+    most_seeds: Annotated[int, typer.Option(help="Maximum number of seeds without --seeds.")] = 12,
+    margin: Annotated[float, typer.Option(help="Equivalence margin in percentage points.")] = 1.0,
     baseline: Annotated[str | None, typer.Option(help="Objective to compare with; ce if listed.")] = None,
     jobs: Jobs = None,
     engine: Engine = "local",
@@ -31,7 +31,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json instead of tables.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Do not escape spreadsheet formulas in CSV.")] = False,
 ) -> None:
-    """Train with several objectives and seeds, and report which is better.
+    """Compare objectives over several seeds.
 
     Seeds are added until everything is decided: interim analyses with 3, 5, 8 and 12 seeds together make at most 5%
     false claims. Finished runs are kept: the same command continues after an interruption. Which objectives to try:

@@ -45,7 +45,10 @@ def copy(
     recipe: Annotated[str, typer.Argument(help=f"{RECIPE_NAMES}.")],
     file: Annotated[Path, typer.Argument(help="YAML file to write; must not exist.")],
 ) -> None:
-    """Copy a recipe to a file, to change it and use it with evenhand train --config."""
+    """Copy a recipe to a file.
+
+    Change it and use it with evenhand train --config.
+    """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.files import cannot_write
     from evenhand.runs.config import read_recipe

@@ -8,7 +8,10 @@ from evenhand.cli.output import echo, echo_json
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
-    """Show versions, devices, loss backends and folders, and how to install what is missing."""
+    """Check the installation.
+
+    Shows versions, devices, loss backends and folders, and how to install what is missing.
+    """
     from dataclasses import asdict
 
     from evenhand.training.doctor import examine

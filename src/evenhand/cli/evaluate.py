@@ -21,17 +21,20 @@ def evaluate(
     data_root: DataRoot = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images of SOURCE.")] = False,
     allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Follow links and paths out of SOURCE.")
+        bool, typer.Option("--allow-outside", help="Follow links that lead outside SOURCE.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for predictions and summary.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     adjust: Annotated[str | None, typer.Option(help="Post-hoc logit adjustment with this TAU, or auto.")] = None,
-    prior: Annotated[str | None, typer.Option(help="New class prior: train, balanced or a file.")] = None,
+    prior: Annotated[str | None, typer.Option(help="Convert to a prior: train, balanced or CSV.")] = None,
     normalise: Annotated[str | None, typer.Option(help="Tau-normalise the last layer with this TAU, or auto.")] = None,
 ) -> None:
-    """Evaluate a run on its own test set, or on SOURCE (its test split if it has one).
+    """Evaluate a run on a test set.
 
-    TAU auto is the best on validation.
+    By default on its own, else on SOURCE (its test split if it has one). What --adjust, --prior and --normalise do is
+    saved in the run and applied by predict, export and load.
+
+    TAU auto: the one with the best validation balanced accuracy.
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.files import check_folder

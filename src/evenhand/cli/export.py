@@ -10,11 +10,13 @@ from evenhand.cli.output import echo, show_chosen_model
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run, a file of weights, or a comparison.")],
+    run: Annotated[Path, typer.Argument(help="A run, a comparison or a checkpoint.")],
     onnx: Annotated[Path, typer.Option("--onnx", help="ONNX file to write.")],
     ensemble: EnsembleOfRuns = False,
 ) -> None:
-    """Write a trained model as ONNX, and check it against torch on test images of each class.
+    """Export a model to ONNX.
+
+    Its results are checked against torch on test images of each class.
 
     The graph takes normalised float images (N, C, S, S) with any N and returns logits (N, K). Class names and
     preprocessing are stored in the file's metadata. For a comparison, the model of the recommended objective is used.

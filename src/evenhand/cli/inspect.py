@@ -19,7 +19,7 @@ NARROW = 100
 
 def inspect(
     source: Annotated[str, typer.Argument(help="Data set name, folder of class folders, .csv or .npz.")] = "digits",
-    imbalance: Annotated[str, typer.Option(help="Apply exp:RATIO, step:RATIO or none.")] = "none",
+    imbalance: Annotated[str, typer.Option(help="Subsample: exp:RATIO, step:RATIO or none.")] = "none",
     class_order: Annotated[str, typer.Option(help="Most to fewest images: identity, shuffle or names.")] = "identity",
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default: $EVENHAND_DATA.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Shorter side of images after resizing.")] = None,
@@ -27,12 +27,15 @@ def inspect(
     split_seed: Annotated[int, typer.Option(min=0, help="Random seed of the test split.")] = 0,
     drop_small: Annotated[bool, typer.Option("--drop-small", help="Drop classes too small to split.")] = False,
     allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Follow links and paths out of the source folder.")
+        bool, typer.Option("--allow-outside", help="Follow links that lead outside the source.")
     ] = False,
     figure: Annotated[Path | None, typer.Option(help="Save the class distribution as .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Show a data set's classes, sizes, damaged files, duplicates and leaks, with advice."""
+    """Check a data set before training.
+
+    Shows classes, sizes, corrupt files, duplicates and leaks between splits, with advice.
+    """
     if not as_json:
         begin(f"inspecting {source}")
     from evenhand.data.inspection import inspect_source

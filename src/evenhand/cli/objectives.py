@@ -8,7 +8,10 @@ from evenhand.cli.output import cell, echo_json
 
 
 def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
-    """List the parts of objectives: one loss (default ce) and any number of others, joined by +."""
+    """List losses and other parts of objectives.
+
+    An objective is one loss (default ce) and any number of other parts, joined by +.
+    """
     from dataclasses import asdict
     from itertools import groupby
 

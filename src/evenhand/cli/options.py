@@ -63,15 +63,15 @@ def setting_option(name: str, key: str) -> Any:
 
 
 RECIPE_NAMES = f"{', '.join(RECIPES[:-1])} or {RECIPES[-1]}"
-Source = Annotated[str | None, typer.Argument(help=find_field("data.source").description)]
-Recipe = Annotated[str | None, typer.Option(help=f"{RECIPE_NAMES}.")]
-ConfigFile = Annotated[Path | None, typer.Option(help="A YAML file over the recipe.")]
+Source = Annotated[str | None, typer.Argument(help=(find_field("data.source").description or "").partition("\n")[0])]
+Recipe = Annotated[str | None, typer.Option(help=f"Preset: {RECIPE_NAMES}.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="YAML file that overrides the recipe.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as optimizer.lr=0.05.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; see evenhand config show.")
 ]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; default: one per CPU or GPU.")]
-Engine = Annotated[str, typer.Option(help="local or ray.")]
+Engine = Annotated[str, typer.Option(help="Where runs execute: local or ray.")]
 RayAddress = Annotated[str | None, typer.Option(help="Address of a Ray cluster, for --engine ray.")]
 Status = Annotated[bool, typer.Option("--status", help="Show the progress of the runs and exit.")]
 EnsembleOfRuns = Annotated[bool, typer.Option("--ensemble", help="Average all recommended runs of a comparison.")]

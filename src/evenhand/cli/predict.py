@@ -23,7 +23,7 @@ Write: TypeAlias = Callable[[str, Top], object]
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run, a file of weights, or a comparison.")],
+    run: Annotated[Path, typer.Argument(help="A run, a comparison or a checkpoint.")],
     paths: Annotated[
         list[str], typer.Argument(metavar="PATHS...", help="Images, folders of images, or - for a list on stdin.")
     ],
@@ -34,7 +34,9 @@ def predict(
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 64,
     ensemble: EnsembleOfRuns = False,
 ) -> None:
-    """Classify images, and write the five most probable classes of each.
+    """Classify images.
+
+    Writes the five most probable classes of each.
 
     For a comparison, the recommended objective's run that is best on validation is used, or all its seeds.
     """

@@ -14,7 +14,7 @@ def report(
     ],
     out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in the folder.")] = None,
 ) -> None:
-    """Write a self-contained HTML report: results, figures, every class and the errors."""
+    """Write a self-contained HTML report."""
     from evenhand.report.page import write_report
 
     echo(f"report: {write_report(folders, out)}")

@@ -10,10 +10,15 @@ from evenhand.cli.output import echo, remark
 
 def serve(
     runs: Annotated[Path, typer.Argument(help="Folder with runs and comparisons.")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="Address to listen on; any other is open to others.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: 8765, or the next free port.")] = None,
+    host: Annotated[str, typer.Option(help="Address; others than 127.0.0.1 are public.")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port to listen on; default: 8765 or the next.")
+    ] = None,
 ) -> None:
-    """Show all runs and comparisons in RUNS on a local page with live curves; stop with Ctrl-C."""
+    """Browse runs on a local web page.
+
+    Shows all runs and comparisons in RUNS with live curves; stop with Ctrl-C.
+    """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.extras import how_to_install
 

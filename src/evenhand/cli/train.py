@@ -24,7 +24,9 @@ def train(
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per epoch, then the summary.")] = False,
 ) -> None:
-    """Train a classifier, select its best epoch on validation, and evaluate it on the test set.
+    """Train and test one classifier.
+
+    The best epoch is selected on validation, then evaluated on the test set.
 
     Without --recipe, the recipe that suits the images is used.
     """

@@ -90,7 +90,7 @@ METRICS: dict[str, Metric] = {
         _of_confusion("balanced_accuracy", "balanced accuracy", classification.balanced_accuracy),
         _of_confusion("accuracy", "accuracy", classification.accuracy),
         _of_confusion("macro_f1", "macro F1", classification.macro_f1),
-        _of_confusion("geometric_mean", "G-mean of recalls", classification.geometric_mean),
+        _of_confusion("geometric_mean", "G-mean", classification.geometric_mean),
         _of_confusion("matthews_correlation", "MCC", classification.matthews_correlation, "coefficient", _NOT_COMPARED),
         _of_confusion("cohen_kappa", "Cohen's kappa", classification.cohen_kappa, "coefficient", _NOT_COMPARED),
         Metric(

@@ -7,6 +7,7 @@ import numpy as np
 
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.metrics.classification import class_f1, class_precision, class_recall
+from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.registry import METRICS, Metric
 from evenhand.metrics.shot_groups import find_shot_groups
@@ -54,8 +55,9 @@ class Table:
 def objective_table(data: ReportData) -> Table:
     """Return one row per objective of a comparison, or per run; columns without any value are left out."""
     metrics = [metric for metric in METRICS.values() if "report" in metric.shown]
-    columns = [Column("objective", kind="text"), *(Column(metric.title) for metric in metrics)]
-    columns += [Column(name) for name in ("many", "medium", "few")]
+    shown = [Column(metric.title) for metric in metrics]
+    shots = [Column(name) for name in ("many", "medium", "few")]
+    columns = [Column("objective", kind="text"), shown[0], *shots, *shown[1:]]
     columns += [Column("worst class", kind="text"), Column("validation"), Column("s/epoch")]
     if data.comparison is not None:
         rows = _compared_rows(data.comparison, metrics)
@@ -71,13 +73,13 @@ def _compared_rows(comparison: Comparison, metrics: Sequence[Metric]) -> list[li
     for row in comparison.rows:
         spread = "" if row.balanced_accuracy_spread is None else f"± {100 * row.balanced_accuracy_spread:.1f}"
         balanced = _percent(row.balanced_accuracy, spread) if row.picked else TableCell("not picked", kind="quiet")
-        cells = {metric.name: _metric(metric, row.scores.get(metric.name)) for metric in metrics}
         tried = f"1 of {row.tried} tried" if row.picked and row.tried > 1 else ""
         rows.append(
             [
                 TableCell(row.objective),
-                *(cells | {"balanced_accuracy": balanced}).values(),
+                balanced,
                 *(_percent(row.scores.get(name)) for name in ("many", "medium", "few")),
+                *(_metric(metric, row.scores.get(metric.name)) for metric in metrics[1:]),
                 _worst(row.worst_class, row.worst_recall),
                 _percent(row.val_balanced_accuracy, tried) if tuned else TableCell(""),
                 TableCell(f"{row.seconds_per_epoch:.3g}", value=row.seconds_per_epoch),
@@ -88,13 +90,15 @@ def _compared_rows(comparison: Comparison, metrics: Sequence[Metric]) -> list[li
 
 def _run_row(name: str, summary: Summary, metrics: Sequence[Metric]) -> list[TableCell]:
     groups = [summary.groups.get(group) for group in ("many", "medium", "few")]
+    first, *others = [
+        _metric(metric, summary.metrics[metric.name], getattr(summary, f"{metric.name}_interval", None))
+        for metric in metrics
+    ]
     return [
         TableCell(name),
-        *(
-            _metric(metric, summary.metrics[metric.name], getattr(summary, f"{metric.name}_interval", None))
-            for metric in metrics
-        ),
+        first,
         *(_percent(None if group is None else group.recall) for group in groups),
+        *others,
         _worst(summary.worst_class.name, summary.worst_class.recall),
         TableCell(""),
         TableCell(f"{summary.seconds_per_epoch:.3g}", value=summary.seconds_per_epoch),
@@ -104,8 +108,8 @@ def _run_row(name: str, summary: Summary, metrics: Sequence[Metric]) -> list[Tab
 def difference_table(comparison: Comparison) -> Table:
     """Return the tested differences."""
     with_p = any(each.p is not None for each in comparison.differences)
-    columns = [Column(f"against {comparison.baseline}"), Column("in", kind="text")]
-    columns += [Column(name) for name in ("points", "interval", *(("p", "alpha") if with_p else ()))]
+    columns = [Column(f"objective (vs. {comparison.baseline})"), Column("metric", kind="text")]
+    columns += [Column(name) for name in ("difference (points)", "CI", *(("p", "adjusted alpha") if with_p else ()))]
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
@@ -115,7 +119,7 @@ def difference_table(comparison: Comparison) -> Table:
             p = "" if each.p is None else "<0.001" if each.p < 0.001 else f"{each.p:.3f}"
             row += [TableCell(p), TableCell(f"{each.level:.2%}" if each.level else "")]
         rows.append([*row, TableCell(each.words, kind="text")])
-    return Table([*columns, Column("", kind="text")], rows)
+    return Table([*columns, Column("outcome", kind="text")], rows)
 
 
 def class_table(runs: Runs, baseline: str | None) -> Table:
@@ -126,8 +130,9 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
         baseline: the objective to show differences from; None: show none.
     """
     first = next(iter(runs.values()))[0]
-    groups, support = find_shot_groups(first.train_counts), first.confusion.sum(axis=1)
+    groups = find_shot_groups(first.train_counts)
     confusions = {name: joint_confusion(seeds) for name, seeds in runs.items()}
+    support = np.bincount(correct_per_image(next(iter(runs.values()))).targets, minlength=first.num_classes)
     recalls = {name: class_recall(each) for name, each in confusions.items()}
     ends = {name: recall_intervals(seeds) for name, seeds in runs.items()}
     others = [] if baseline is None else [name for name in runs if name != baseline]
@@ -135,7 +140,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
     scores = [class_f1(each) for each in confusions.values()]
     ranked = first.num_classes > MOST_NAMED  # figures label these classes by rank
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
-    columns += [Column("shots", kind="text"), Column("training"), Column("test")]
+    columns += [Column("group", kind="text"), Column("training images"), Column("test images")]
     columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)
     columns += _group("precision (%)", list(runs)) + _group("F1 (%)", list(runs))
     rows = []
@@ -155,7 +160,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
 
 
 def confusion_table(seeds: Sequence[Predictions]) -> Table:
-    """Return a confusion matrix: actual classes as rows, in percent of the row, summed over seeds."""
+    """Return a confusion matrix: true classes as rows, in percent of the row, summed over seeds."""
     first = seeds[0]
     order = from_most_to_fewest(first.train_counts).tolist()
     confusion = joint_confusion(seeds)
@@ -172,7 +177,7 @@ def confusion_table(seeds: Sequence[Predictions]) -> Table:
             text = "" if not count else f"{share:.0f}" if share >= 0.5 else "·"
             row.append(TableCell(text, value=round(share, 1), kind=kind, title=f"{names[k]} {found}"))
         rows.append(row)
-    return Table([Column("actual / predicted"), *(Column(names[k]) for k in order)], rows)
+    return Table([Column("true / predicted"), *(Column(names[k]) for k in order)], rows)
 
 
 def pair_table(seeds: Sequence[Predictions]) -> Table:

@@ -33,17 +33,19 @@ class DataConfig(_Section):
     """Which images, and how they are split and made imbalanced."""
 
     source: _Name = "digits"
-    """A data set, a folder of class folders, a .csv or .npz."""
+    """Data set, folder of class folders, .csv or .npz.
+
+    `evenhand.list_datasets()` names the data sets; digits is embedded."""
     root: _Name | None = None
     """Folder of the data sets.
 
     null: $EVENHAND_DATA, else the user's cache folder."""
     imbalance: _Name = "none"
-    """Thin out training images: exp:RATIO, step:RATIO."""
+    """Subsample training images: exp:RATIO or step:RATIO."""
     class_order: _Name = "identity"
-    """Classes from most to fewest images.
+    """Class order of --imbalance: identity, shuffle, names.
 
-    identity, shuffle, or all names joined by commas."""
+    From the class that keeps most images to the one that keeps fewest; names are joined by commas."""
     fraction: float = Field(1.0, gt=0, le=1)
     """Fraction of the images that the largest class keeps; the imbalance ratio does not change."""
     image_size: int | None = Field(None, ge=1, le=4096)
@@ -63,7 +65,7 @@ class DataConfig(_Section):
     skip_bad: bool = False
     """Leave out unreadable images."""
     allow_outside: bool = False
-    """Follow links and paths out of the source."""
+    """Follow links that lead outside the source."""
 
     @field_validator("imbalance")
     @classmethod
@@ -77,11 +79,9 @@ class ModelConfig(_Section):
     name: _Name = "resnet8"
     """Network: resnet8, lite0, ... or timm:NAME.
 
-    resnet8, resnet32, lite0, any network of torchvision, or timm:NAME."""
+    Also resnet32 and any network of torchvision."""
     stem: Literal["auto", "small", "imagenet"] = "auto"
-    """First layers: auto, small or imagenet.
-
-    small: for small images; imagenet: for photos; auto: by the image size."""
+    """First layers: auto (by image size), small, imagenet."""
     pretrained: bool = False
     """Start from ImageNet weights."""
 
@@ -94,11 +94,11 @@ class OptimizerConfig(_Section):
     momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum."""
     weight_decay: float = Field(5e-4, ge=0, le=100)
-    """L2 penalty of the weights."""
+    """Weight decay."""
     nesterov: bool = False
     """Use Nesterov momentum."""
     layer_decay: float = Field(1.0, gt=0, le=1)
-    """Learning rate of the first layer over that of the last; the rates between are geometric."""
+    """Learning rate of the first layer relative to that of the last; those between are geometric."""
 
     @model_validator(mode="after")
     def _possible(self) -> "OptimizerConfig":
@@ -113,7 +113,7 @@ class ScheduleConfig(_Section):
     kind: Literal["step", "cosine", "constant"] = "step"
     """step at milestones, cosine to 0, or constant."""
     milestones: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = Field((), max_length=1000)
-    """Epochs after which the learning rate is multiplied by the factor."""
+    """Epochs after which the learning rate is multiplied by the factor, as in MultiStepLR."""
     factor: float = Field(0.5, gt=0, le=1)
     """Factor of each step."""
     warmup_epochs: float = Field(5, ge=0, le=100_000)
@@ -145,7 +145,7 @@ class AugmentationConfig(_Section):
     padding: int | None = Field(None, ge=0, le=512)
     """Pixels of padding before a random crop; null: 4, but at most an eighth of the image."""
     flip: bool | None = None
-    """Mirror training images.
+    """Random horizontal flip of training images.
 
     null: as the data set allows."""
 
@@ -154,17 +154,18 @@ class StartConfig(_Section):
     """The weights that a run starts from, and which of them are trained."""
 
     weights: _Name | None = None
-    """A run or a file of weights to start from."""
+    """Run or checkpoint to start from."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """Hash of these weights, filled in when the run begins; it enters the run's name, the path does not."""
     load: Literal["all", "body"] = "all"
-    """all, or body: a fresh last layer, needed where the classes differ.
+    """all, or body: all but the last layer, needed where the classes differ.
 
-    all of a file that evenhand did not write: a ResNet for CIFAR only, its classes in the order of these data."""
+    A checkpoint that evenhand did not write names no classes: all of it is loaded for ResNets of CIFAR only, and its
+    classes must be in the order of these data."""
     train: Literal["all", "head"] = "all"
-    """What to train: head (frozen features) or all.
+    """head (linear probe) or all (fine-tune).
 
-    head: the last layer only; the body is frozen and in evaluation mode."""
+    head: the last layer only; the rest is frozen and in evaluation mode."""
 
 
 class ComputeConfig(_Section):
@@ -177,7 +178,7 @@ class ComputeConfig(_Section):
     nodes: int = Field(1, ge=1, le=1024)
     """Number of machines."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """auto, float32, bfloat16 or float16.
+    """Precision: auto, float32, bfloat16 or float16.
 
     auto: bfloat16 where the processor has it; results then differ between machines."""
     compile: bool = False
@@ -204,7 +205,7 @@ class Config(_Section):
     batch_size: int = Field(64, ge=1, le=100_000)
     """Images per training step."""
     select: Literal["best", "late", "last"] = "best"
-    """Epoch to keep: best, late or last.
+    """Checkpoint: best, late or last.
 
     best: by validation balanced accuracy; late: the latest within one standard error of the best; last: without a
     validation set, trained on all images."""

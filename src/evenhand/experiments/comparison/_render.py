@@ -28,7 +28,7 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         return "Nothing was compared."
     if seeds < 2:
         return (
-            "Differences are those of two models on the same test images, in points. Intervals are 95% over test "
+            "Differences are those of two models on the same test images, in points. Intervals are 95% CIs over test "
             "images; they do not cover training noise."
         )
     if all(each.p is None for each in differences):
@@ -38,12 +38,12 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         )
     untested = " Differences that vary by less than one test image over seeds are not tested."
     return (
-        "Differences are paired by seed and averaged over seeds, in points. All claims together err in at most 5% "
-        "of such comparisons: balanced accuracy is tested first, its 5% shared by the objectives, and few-shot classes "
-        "where it shows a difference. Each interval is at the alpha of its test and includes the noise of seeds, with "
-        "moderated variances, and the sampling of test images. A difference is claimed where the interval excludes 0, "
-        "that is where p is at most alpha; no difference that matters where the interval is within "
-        f"{points(differences[0].margin)} of 0."
+        "Differences are paired by seed and averaged over seeds, in percentage points. The family-wise error rate is "
+        "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to few-shot "
+        "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each confidence interval (CI) "
+        "is at the alpha of its test and includes the variance over seeds (moderated by empirical Bayes) and the "
+        "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most alpha; no "
+        f"difference that matters where the interval is within {points(differences[0].margin)} of 0."
         f"{untested if any(each.p is None for each in differences) else ''}"
     )
 
@@ -120,7 +120,7 @@ def score_cells(comparison: Comparison, *, shorten: bool = True) -> Cells:
 
 def difference_cells(comparison: Comparison) -> Cells:
     """Return the table of differences, in points, header first."""
-    rows = [[f"against {comparison.baseline}", "in", "points", "interval", "p", "alpha", ""]]
+    rows = [[f"vs. {comparison.baseline}", "metric", "points", "CI", "p", "alpha", "outcome"]]
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
         p = "" if each.p is None else "<0.001" if each.p < 0.001 else f"{each.p:.3f}"
@@ -132,7 +132,7 @@ def difference_cells(comparison: Comparison) -> Cells:
 def class_cells(comparison: Comparison, classes: Sequence[ClassRow]) -> Cells:
     """Return recall per class, in percent, with the others' differences to the baseline in points."""
     others = [name for name in comparison.objectives if name != comparison.baseline]
-    header = ["class", "training", "test", f"recall {comparison.baseline}", *others]
+    header = ["class", "training", "test", f"recall {comparison.baseline}", *(f"diff. {name}" for name in others)]
     rows = []
     for row in classes:
         gains = ("" if row.difference[name] is None else _signed(row.difference[name]) for name in others)

@@ -39,7 +39,7 @@ def reliability(runs: Runs) -> Figure:
         >>> mine = Predictions(logits, np.array([0] * 7 + [1, 2]), ids, names, np.array([500, 90, 9]))
         >>> figure = reliability({"ce": [mine]})
         >>> [axes.get_title(loc="left") for axes in figure.axes]
-        ['all 9 images', 'many-shot: 7', 'medium-shot: 1', 'few-shot: 1']
+        ['all 9 predictions', 'many-shot: 7', 'medium-shot: 1', 'few-shot: 1']
     """
     first = first_of(runs)
     groups = find_shot_groups(first.train_counts)
@@ -49,8 +49,9 @@ def reliability(runs: Runs) -> Figure:
     figure = new_figure(0.5 + 2.75 * len(parts), 3.1 + 0.16 * len(runs))
     panels = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
     for axes, (name, classes) in zip(panels, parts, strict=True):
-        number = int(np.isin(first.targets, classes).sum())
-        heading(axes, f"all {number:,} images" if name == "all" else f"{name}-shot: {number:,}", 2.5)
+        seeds = next(iter(runs.values()))
+        number = sum(int(np.isin(each.targets, classes).sum()) for each in seeds)
+        heading(axes, f"all {number:,} predictions" if name == "all" else f"{name}-shot: {number:,}", 2.5)
         axes.plot([0, 100], [0, 100], color=QUIET, linewidth=0.8, linestyle="dashed")
         lines = ["confidence (%)"]
         for position, (objective, seeds) in enumerate(runs.items()):
