@@ -37,10 +37,14 @@ def remark(text: str) -> None:
 
 
 def show_chosen_model(run: Path, *, ensemble: bool) -> None:
-    """Print which model of a comparison is used; a run has only one."""
+    """Print which model of a comparison is used, and the adjustment that a run was given."""
     from evenhand.runs.comparison import is_comparison, read_recommended
+    from evenhand.runs.run import Run
 
     if not is_comparison(run):
+        adjustment = Run(run).adjustment if run.is_dir() else None
+        if adjustment is not None:
+            remark(f"applying the run's adjustment: {adjustment.describe()}")
         return
     best = read_recommended(run)
     used = f"mean of {len(best.runs)} seeds" if ensemble else best.runs[0].path.name

@@ -26,11 +26,11 @@ from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json, read_json_bytes, write_json
 from evenhand.core.text import clipped
 from evenhand.metrics.registry import METRICS
+from evenhand.runs.filenames import COMPARISON as COMPARISON
+from evenhand.runs.filenames import INTERIM_ANALYSES as INTERIM_ANALYSES
 from evenhand.runs.run import Run
 from evenhand.statistics.image_sampling import ImageError
 
-COMPARISON = "comparison.json"
-INTERIM_ANALYSES = "looks.json"
 LARGEST = 2**25
 """Bytes of either file."""
 

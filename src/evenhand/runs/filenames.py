@@ -32,3 +32,7 @@ TENSORBOARD = "tensorboard"
 CHECKED = (BEST_WEIGHTS, LAST_WEIGHTS, STATE, PREDICTIONS, VALIDATION, FEATURES, THUMBNAILS)
 FOLDERS = ("weights", "state", TENSORBOARD)
 """Subfolders of a run, which contain no runs."""
+
+COMPARISON = "comparison.json"
+INTERIM_ANALYSES = "looks.json"
+"""The files of a comparison; the latter keeps the name of earlier versions."""

@@ -139,6 +139,8 @@ class Run:
         found = "there is no such folder"
         if self.path.is_dir():
             found = f"it has no {names.CONFIG}"
+            if (self.path / names.COMPARISON).is_file():
+                found = "it is a comparison; give the folder of one of its runs"
         elif self.path.is_file():
             found = "it is a file; give the folder of a run"
         raise EvenhandError(f"{self.path} is no run: {found}.")

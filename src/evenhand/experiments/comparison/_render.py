@@ -42,8 +42,8 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to few-shot "
         "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each confidence interval (CI) "
         "is at the alpha of its test and includes the variance over seeds (moderated by empirical Bayes) and the "
-        "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most alpha; no "
-        f"difference that matters where the interval is within {points(differences[0].margin)} of 0."
+        "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most "
+        f"alpha; no difference that matters where the interval is within {points(differences[0].margin)} of 0."
         f"{untested if any(each.p is None for each in differences) else ''}"
     )
 
