@@ -1,6 +1,7 @@
 /* Calls the kernel on random shapes with buffers of exactly the size they need, for a sanitizer or valgrind to watch,
    and compares each loss with a plain sum in double. Prints how many calls it made. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "cce.c"
@@ -74,6 +75,52 @@ static int once(int level, int calls_wrong_target) {
     return wrong;
 }
 
+enum { RACE_ROWS = 4000, RACE_CLASSES = 10 };
+static int64_t contested[RACE_ROWS];
+static int finished;
+
+static void set_targets(int64_t value) {
+    for (int i = 0; i < RACE_ROWS; i++) __atomic_store_n(&contested[i], value, __ATOMIC_RELAXED);
+}
+
+/* Changes the targets after they were checked, before they are used. */
+static int meddle(int64_t begin, int64_t end, int64_t grain, void (*job)(int64_t, int64_t, void *), void *context) {
+    set_targets(next() % 2 ? INT64_MIN : (int64_t)1 << (next() % 62));
+    return backwards(begin, end, grain, job, context);
+}
+
+/* Changes the targets at any time. */
+static void *disturb(void *unused) {
+    while (!__atomic_load_n(&finished, __ATOMIC_RELAXED)) set_targets(RACE_CLASSES), set_targets(3);
+    return unused;
+}
+
+static int race(int level, int calls) {
+    pthread_t other;
+    float *logits = numbers(RACE_ROWS * RACE_CLASSES), *weight = numbers(RACE_CLASSES);
+    float *gradient = malloc(RACE_ROWS * RACE_CLASSES * sizeof *gradient), loss, expected = 0;
+    request asked = {.logits = logits, .rows = RACE_ROWS, .classes = RACE_CLASSES, .stride = RACE_CLASSES,
+                     .target = contested, .weight = weight, .h = 1, .c = -0.3, .ignore_index = -100, .reduction = SUM,
+                     .loss = &loss, .gradient = gradient, .level = level};
+    int wrong = 0;
+    for (int i = 0; i < 10; i++, expected = loss) {
+        asked.split = i ? meddle : NULL;
+        set_targets(3);
+        wrong |= evenhand_cce(&asked) != DONE || (i && loss != expected);
+    }
+    asked.split = NULL;
+    finished = 0;
+    if (pthread_create(&other, NULL, disturb, NULL)) return 1;
+    for (int i = 0; i < calls; i++) {
+        const int status = evenhand_cce(&asked);
+        wrong |= status != NO_CLASS && (status != DONE || loss != expected);
+    }
+    __atomic_store_n(&finished, 1, __ATOMIC_RELAXED);
+    pthread_join(other, NULL);
+    free(logits), free(weight), free(gradient);
+    return wrong;
+}
+
 int main(int count, char **arguments) {
     const int calls = count > 1 ? atoi(arguments[1]) : 1000, best = evenhand_level();
     for (int i = 0; i < calls; i++)
@@ -82,6 +129,11 @@ int main(int count, char **arguments) {
                 printf("call %d at level %d is wrong\n", i, level);
                 return 1;
             }
+    for (int level = 1; level <= best; level++)
+        if (race(level, calls)) {
+            printf("a race at level %d is wrong\n", level);
+            return 1;
+        }
     printf("%d calls at each of %d levels\n", calls, best);
     return best ? 0 : 2;
 }

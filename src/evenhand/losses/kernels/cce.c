@@ -51,15 +51,21 @@ typedef struct {
 #define GRAIN 32768     /* elements worth a thread of their own, as in torch */
 #define SPAN 50.0       /* the widest offset for which exp(z) exp(o) can stand for exp(z + o) */
 
+/* A row's class, or -1 where it counts for nothing, and its loss. The class is a copy of the target, which another
+   thread may change at any time: each value is read once, then checked, and only the copy is used. */
+typedef struct {
+    int64_t target;
+    double loss;
+} row_state;
+
 typedef struct {
     const char *logits;
     char *gradient; /* (rows, classes), of the logits' type, or NULL */
-    const int64_t *target;
     const float *weight, *offset, *margin, *shares; /* of each class, or NULL */
     float *factors; /* exp(offset - top) and LANES zeros, or NULL */
-    double *losses; /* of each row */
+    row_state *rows;
     double h, c, top, divisor;
-    int64_t classes, stride, ignore_index;
+    int64_t classes, stride;
     int half, level, group, failed;
 } job;
 
@@ -145,16 +151,18 @@ static void work(int64_t begin, int64_t end, void *context) {
     free(scratch);
 }
 
-/* Check the targets and find what the mean divides by. */
-static int count(job *a, int64_t rows, int64_t reduction) {
+/* Read and check the targets and find what the mean divides by. */
+static int read_targets(job *a, const request *r) {
     double total = 0;
-    for (int64_t n = 0; n < rows; n++) {
-        const int64_t g = a->target[n];
-        if (g == a->ignore_index) continue;
+    for (int64_t n = 0; n < r->rows; n++) {
+        const int64_t g = __atomic_load_n(&r->target[n], __ATOMIC_RELAXED);
+        a->rows[n].target = -1;
+        if (g == r->ignore_index) continue;
         if (g < 0 || g >= a->classes) return NO_CLASS;
+        a->rows[n].target = g;
         total += a->weight ? a->weight[g] : 1.0;
     }
-    a->divisor = reduction == MEAN ? total : 1.0;
+    a->divisor = r->reduction == MEAN ? total : 1.0;
     return DONE;
 }
 
@@ -176,7 +184,7 @@ static int prepare_offset(job *a, float *factors) {
 
 static int run(job *a, const request *r) {
     const int64_t rows = r->rows;
-    int status = count(a, rows, r->reduction);
+    int status = read_targets(a, r);
     if (status == DONE && a->offset) status = prepare_offset(a, a->factors);
     if (status != DONE) return status;
     const int64_t fit = CACHED / a->classes;
@@ -189,8 +197,8 @@ static int run(job *a, const request *r) {
     if (a->failed) return NO_MEMORY;
     double sum = 0;
     for (int64_t n = 0; n < rows; n++) {
-        if (r->reduction == NONE) r->loss[n] = (float)a->losses[n];
-        sum += a->losses[n];
+        if (r->reduction == NONE) r->loss[n] = (float)a->rows[n].loss;
+        sum += a->rows[n].loss;
     }
     if (r->reduction != NONE) *r->loss = (float)(sum / a->divisor);
     return DONE;
@@ -206,15 +214,14 @@ EXPORT int evenhand_level(void) {
 EXPORT int evenhand_cce(const request *r) {
     if (r->level < 1 || r->level > evenhand_level() || r->classes < 2) return NOT_SUPPORTED;
     if (r->rows && (!r->logits || !r->target)) return NOT_SUPPORTED; /* as of torch's zeros that have no memory */
-    double few[256];
-    double *losses = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *losses);
+    row_state few[256];
+    row_state *rows = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *rows);
     float *factors = r->offset ? calloc((size_t)r->classes + LANES, sizeof *factors) : NULL;
-    job a = {.logits = r->logits, .gradient = r->gradient, .target = r->target, .weight = r->weight,
-             .offset = r->offset, .margin = r->margin, .shares = r->shares, .factors = factors, .losses = losses,
-             .h = r->h, .c = r->c, .classes = r->classes, .stride = r->stride, .ignore_index = r->ignore_index,
-             .half = r->half != 0, .level = (int)r->level};
-    const int status = losses && (factors || !r->offset) ? run(&a, r) : NO_MEMORY;
-    if (losses != few) free(losses);
+    job a = {.logits = r->logits, .gradient = r->gradient, .weight = r->weight, .offset = r->offset,
+             .margin = r->margin, .shares = r->shares, .factors = factors, .rows = rows, .h = r->h, .c = r->c,
+             .classes = r->classes, .stride = r->stride, .half = r->half != 0, .level = (int)r->level};
+    const int status = rows && (factors || !r->offset) ? run(&a, r) : NO_MEMORY;
+    if (rows != few) free(rows);
     free(factors);
     return status;
 }

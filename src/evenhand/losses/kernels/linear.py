@@ -162,7 +162,7 @@ def loss_and_gradients(
     """Return the loss and its gradient by features, weight and bias: those that are wanted, and maybe the others."""
     target, class_weight, offset, margin, share, ignore_index, reduction = settings
     x = features.to(weight.dtype)
-    index, valid = class_indices(target, len(weight), ignore_index)
+    index, valid = class_indices(target.clone(), len(weight), ignore_index)  # another thread may change the target
     scale = torch.ones_like(index, dtype=torch.float32) if class_weight is None else class_weight.float()[index]
     scale = scale if valid is None else torch.where(valid, scale, 0.0)
     whole = scale.new_ones(())
