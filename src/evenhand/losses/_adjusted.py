@@ -17,6 +17,7 @@ from evenhand.losses._input import (
     check_per_class,
     check_scale,
     check_smoothing,
+    check_stored,
     class_indices,
     like_cross_entropy,
     reduce,
@@ -118,6 +119,8 @@ def adjust_logits(
         tensor([[-0.1000,  0.0000,  0.0000],
                 [ 0.0000,  0.0000, -0.5000]])
     """
+    for name, value in (("logits", logits), ("target", target), ("offset", offset), ("margin", margin)):
+        check_stored(value, name)
     logits = shifted(logits, offset)
     if target.is_floating_point():
         if margin is not None:

@@ -17,6 +17,7 @@ from evenhand.losses._input import (
     check_number,
     check_per_class,
     check_smoothing,
+    check_stored,
     class_indices,
     holds_anywhere,
     reduce,
@@ -250,6 +251,7 @@ def refuse_both(gamma: Any, share: Any) -> None:
 
 def check_share(share: Any) -> float | Tensor:
     """Return the weight of C if it is a number of 0 or more, or one a class."""
+    check_stored(share, "share")
     if isinstance(share, (str, int, float)) or (isinstance(share, Tensor) and share.dim() == 0):
         return check_number(share, "share", least=0)
     try:

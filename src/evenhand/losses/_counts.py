@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from evenhand.losses._input import check_number, holds_anywhere
+from evenhand.losses._input import check_number, check_stored, holds_anywhere
 
 Counts = Sequence[float] | Tensor
 
@@ -133,6 +133,7 @@ def frequent_rivals(counts: Counts) -> Tensor:
 
 def positive_counts(counts: Any) -> Tensor:
     """Return the counts as float64 (K), with the smallest that is not 0 in the place of 0."""
+    check_stored(counts, "counts")
     try:
         n = torch.as_tensor(counts)
     except (TypeError, ValueError, RuntimeError):

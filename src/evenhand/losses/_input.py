@@ -92,6 +92,24 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
 def _check_tensor(value: Any, name: str) -> None:
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
+    check_stored(value, name)
+
+
+def check_stored(value: Any, name: str) -> None:
+    """Refuse a tensor whose storage was freed or cut, as by `untyped_storage().resize_(0)`: to read it can crash."""
+    if not isinstance(value, Tensor) or torch.compiler.is_compiling() or torch._C._get_tracing_state():
+        return
+    if type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__ or not value.numel():  # a wrapper, or nothing
+        return
+    try:
+        held = value.untyped_storage().nbytes()
+    except NotImplementedError:  # sparse, or inside a transform of `torch.func`
+        return
+    last = value.storage_offset() + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
+    needed = (last + 1) * value.element_size()
+    if held < needed:
+        shape = tuple(value.shape)
+        raise RuntimeError(f"{name} of shape {shape} needs a storage of {needed} bytes, got {held}: restore it.")
 
 
 def check_per_class(value: Any, name: str, classes: int) -> None:

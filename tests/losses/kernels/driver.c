@@ -64,11 +64,18 @@ static int once(int level, int calls_wrong_target) {
         wanted[i] = target[i] == -100 ? 0
                                       : (weight ? weight[target[i]] : 1) * plain(logits + (size_t)(i * stride) * size, half,
                                                                                  k, target[i], c, offset);
-    const request asked = {.logits = logits, .half = half, .rows = n, .classes = k, .stride = stride, .target = target,
-                           .weight = weight, .offset = offset, .h = 1, .c = c, .ignore_index = -100, .reduction = NONE,
-                           .loss = loss, .gradient = gradient, .split = next() % 2 ? backwards : NULL, .level = level};
+    const request asked = {.logits = logits, .logits_bytes = (int64_t)(needed * size), .half = half, .rows = n,
+                           .classes = k, .stride = stride, .target = target, .target_bytes = n * 8, .weight = weight,
+                           .offset = offset, .h = 1, .c = c, .ignore_index = -100, .reduction = NONE, .loss = loss,
+                           .gradient = gradient, .split = next() % 2 ? backwards : NULL, .level = level};
+    int wrong = 0;
+    if (n) { /* memory that ends before the last element is not read */
+        request cut = asked;
+        *(next() % 2 ? &cut.logits_bytes : &cut.target_bytes) -= 1 + (int64_t)(next() % size);
+        wrong = evenhand_cce(&cut) != NOT_STORED;
+    }
     const int status = evenhand_cce(&asked);
-    int wrong = status != (calls_wrong_target && n ? NO_CLASS : DONE);
+    wrong |= status != (calls_wrong_target && n ? NO_CLASS : DONE);
     for (int64_t i = 0; i < n && status == DONE; i++) wrong |= fabs(loss[i] - wanted[i]) > 1e-5 * (1 + fabs(wanted[i]));
     if (gradient != logits) free(gradient);
     free(logits), free(target), free(offset), free(weight), free(loss), free(wanted);
@@ -99,8 +106,9 @@ static int race(int level, int calls) {
     pthread_t other;
     float *logits = numbers(RACE_ROWS * RACE_CLASSES), *weight = numbers(RACE_CLASSES);
     float *gradient = malloc(RACE_ROWS * RACE_CLASSES * sizeof *gradient), loss, expected = 0;
-    request asked = {.logits = logits, .rows = RACE_ROWS, .classes = RACE_CLASSES, .stride = RACE_CLASSES,
-                     .target = contested, .weight = weight, .h = 1, .c = -0.3, .ignore_index = -100, .reduction = SUM,
+    request asked = {.logits = logits, .logits_bytes = RACE_ROWS * RACE_CLASSES * sizeof *logits, .rows = RACE_ROWS,
+                     .classes = RACE_CLASSES, .stride = RACE_CLASSES, .target = contested,
+                     .target_bytes = sizeof contested, .weight = weight, .h = 1, .c = -0.3, .ignore_index = -100, .reduction = SUM,
                      .loss = &loss, .gradient = gradient, .level = level};
     int wrong = 0;
     for (int i = 0; i < 10; i++, expected = loss) {

@@ -18,17 +18,19 @@
 typedef int (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*work)(int64_t, int64_t, void *), void *);
 
 /* Counts the changes of `evenhand_cce` that a caller must know of; native.py names the one it calls. */
-EXPORT int evenhand_interface(void) { return 2; }
+EXPORT int evenhand_interface(void) { return 3; }
 
-enum { DONE = 0, NO_CLASS = 1, NO_MEMORY = 2, NOT_SUPPORTED = 3 };
+enum { DONE = 0, NO_CLASS = 1, NO_MEMORY = 2, NOT_SUPPORTED = 3, NOT_STORED = 4 };
 enum { NONE = 0, MEAN = 1, SUM = 2 };
 
-/* What is asked for, in one piece: a caller in Python takes longer to hand over 18 arguments than small losses take.
+/* What is asked for, in one piece: a caller in Python takes longer to hand over 22 arguments than small losses take.
    native.py writes the same fields. */
 typedef struct {
     const void *logits; /* (rows, classes), float32 or, if half, bfloat16, whose rows are `stride` elements apart */
+    int64_t logits_bytes, logits_start; /* of the memory they are in, and the first element in it */
     int64_t half, rows, classes, stride;
     const int64_t *target;
+    int64_t target_bytes, target_start;
     const float *weight, *offset, *margin, *shares; /* of each class, or NULL: H takes the margin off the logit of the
                                                        correct class, and shares stand for c */
     double h, c;
@@ -211,8 +213,16 @@ EXPORT int evenhand_level(void) {
     return __builtin_cpu_supports("avx512f") ? 2 : 1;
 }
 
+/* Tell whether the memory of logits and target reaches to their last elements: it may have been freed or cut. */
+static int is_stored(const request *r) {
+    const int64_t last = r->logits_start + (r->rows - 1) * r->stride + r->classes;
+    return !r->rows || (last * (r->half ? 2 : 4) <= r->logits_bytes &&
+                        (r->target_start + r->rows) * (int64_t)sizeof *r->target <= r->target_bytes);
+}
+
 EXPORT int evenhand_cce(const request *r) {
     if (r->level < 1 || r->level > evenhand_level() || r->classes < 2) return NOT_SUPPORTED;
+    if (!is_stored(r)) return NOT_STORED;
     if (r->rows && (!r->logits || !r->target)) return NOT_SUPPORTED; /* as of torch's zeros that have no memory */
     row_state few[256];
     row_state *rows = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *rows);

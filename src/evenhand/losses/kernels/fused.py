@@ -11,7 +11,7 @@ from torch.compiler import is_compiling
 
 from evenhand.losses._complement import graph_is_kept, transforms_active
 from evenhand.losses._formula import differentiable, loss_and_gradient
-from evenhand.losses._input import class_indices, weigh
+from evenhand.losses._input import check_stored, class_indices, weigh
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
@@ -121,6 +121,7 @@ def compute(
     if (chosen.cpu if logits.is_cpu else chosen.gpu) == "triton":
         from evenhand.losses.kernels import gpu
 
+        _check_stored(logits, terms)
         if logits.is_cpu:
             class_indices(terms.target, logits.size(1), terms.ignore_index)
         return gpu.run(logits, terms, with_gradient=with_gradient)
@@ -131,8 +132,14 @@ def compute(
     return _by_torch(logits.detach(), terms, with_gradient)
 
 
+def _check_stored(logits: Tensor, terms: Terms) -> None:
+    for name, value in zip(("input", *Terms._fields), (logits, *terms), strict=True):
+        check_stored(value, name)
+
+
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """Compute the same in operations of torch: for what a kernel cannot say, such as that a target is no class."""
+    _check_stored(logits, terms)
     index, valid = class_indices(terms.target, logits.size(1), terms.ignore_index)
     share, margin, offset = _for_rows(terms, index)
     rows, gradient = loss_and_gradient(logits, index, share, terms.with_cross_entropy, offset, margin, 0, with_gradient)
@@ -194,11 +201,14 @@ def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
 
 def scaled_gradient(gradient: Tensor, grad_loss: Tensor) -> Tensor:
     """Return a gradient times that of its loss, () or (N)."""
+    check_stored(grad_loss, "the gradient of the loss")
     return (gradient * (grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)).to(gradient.dtype)
 
 
 def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> Tensor:
     """Work the gradient out again in operations of torch, to be differentiated once more."""
+    _check_stored(logits, terms)
+    check_stored(grad_loss, "the gradient of the loss")
     valid = terms.target != terms.ignore_index
     index = torch.where(valid, terms.target, 0)
     factor = valid.to(torch.float32) if terms.weight is None else torch.where(valid, terms.weight[index], 0.0)

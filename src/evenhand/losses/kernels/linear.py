@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from evenhand.losses._cce import complement_factor
 from evenhand.losses._counts import Counts, logit_offset
-from evenhand.losses._input import check, check_per_class, class_indices
+from evenhand.losses._input import check, check_per_class, check_stored, class_indices
 from evenhand.losses.kernels import _class_major
 from evenhand.losses.kernels.fused import Terms, compute
 
@@ -75,6 +75,8 @@ def linear_complement_cross_entropy(
         )
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum' here, got {reduction!r}.")
+    check_stored(features, "features")
+    check_stored(weight, "weight")
     classes = check(features.new_empty(1, len(weight)).expand(len(features), -1), target, class_weight, reduction)
     if target.is_floating_point():
         raise ValueError("target must hold class indices here, got class probabilities.")
