@@ -168,16 +168,19 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, terms: Terms, done: tuple[Tensor, Tensor]) -> Tensor:
-        ctx.terms = terms
+        target, weight, offset, margin, share, *ctx.settings = terms
+        shares, ctx.share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
         loss, gradient = done
-        ctx.save_for_backward(input, gradient)
+        ctx.save_for_backward(input, gradient, target, weight, offset, margin, shares)  # none may change until backward
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient = ctx.saved_tensors
+        logits, gradient, target, weight, offset, margin, shares = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return differentiable_gradient(logits, ctx.terms, grad_loss), None, None
+            share = ctx.share if shares is None else shares
+            terms = Terms(target, weight, offset, margin, share, *ctx.settings)
+            return differentiable_gradient(logits, terms, grad_loss), None, None
         return _scaled(gradient, grad_loss), None, None
 
 

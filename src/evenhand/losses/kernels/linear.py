@@ -4,7 +4,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from evenhand.losses._cce import complement_factor
 from evenhand.losses._counts import Counts, logit_offset
@@ -215,6 +214,15 @@ def _in_chunks(
     return loss.to(torch.promote_types(x.dtype, torch.float32)), features_gradient, by_weight, by_bias
 
 
+def refuse_second_derivative() -> None:
+    """Refuse `create_graph=True`: a kept gradient knows nothing of what it was computed from, so its own would be 0."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "linear_complement_cross_entropy can be differentiated once, got create_graph=True: "
+            "use complement_cross_entropy of the logits."
+        )
+
+
 class _LinearLoss(torch.autograd.Function):
     """The loss, with its gradients worked out beside it and kept for the backward pass."""
 
@@ -227,7 +235,7 @@ class _LinearLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         plain = grad_loss.is_cpu and grad_loss.item() == 1
         return *(x if x is None or plain else x * grad_loss.to(x.dtype) for x in ctx.saved_tensors), None

@@ -5,7 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from evenhand.losses.kernels.linear import Settings, loss_and_gradients
+from evenhand.losses.kernels.linear import Settings, loss_and_gradients, refuse_second_derivative
 
 
 @torch.library.custom_op("evenhand::linear_complement_cross_entropy", mutates_args=())
@@ -45,6 +45,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 
 
 def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    refuse_second_derivative()
     (grad_loss, *_) = gradients
     given = zip(ctx.saved_tensors, ctx.wanted, strict=True)
     scaled = [x * grad_loss.to(x.dtype) if want and grad_loss is not None else None for x, want in given]
