@@ -58,8 +58,8 @@ def check_reduction(reduction: str) -> None:
 def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> int:
     """Return the number of classes, or refuse what does not fit together."""
     check_reduction(reduction)
-    _check_tensor(input, "input")
-    _check_tensor(target, "target")
+    check_tensor(input, "input")
+    check_tensor(target, "target")
     shape = tuple(input.shape)
     if input.dim() == 0 or input.dtype not in DTYPES:
         raise ValueError(
@@ -89,7 +89,8 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
     return classes
 
 
-def _check_tensor(value: Any, name: str) -> None:
+def check_tensor(value: Any, name: str) -> None:
+    """Refuse what is no tensor, or has lost its memory."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
     check_stored(value, name)
@@ -112,11 +113,17 @@ def check_stored(value: Any, name: str) -> None:
         raise RuntimeError(f"{name} of shape {shape} needs a storage of {needed} bytes, got {held}: restore it.")
 
 
+def check_device(value: Tensor | None, name: str, device: torch.device) -> None:
+    """Refuse a tensor on another device than the logits: a meta tensor would be taken for numbers."""
+    if value is not None and value.device != device:
+        raise ValueError(f"{name} must be on the device of the input, {device}, got {value.device}.")
+
+
 def check_per_class(value: Any, name: str, classes: int) -> None:
     """Refuse what is not one floating-point number a class, or nothing at all."""
     if value is None:
         return
-    _check_tensor(value, name)
+    check_tensor(value, name)
     if tuple(value.shape) != (classes,) or value.dtype not in DTYPES:
         raise ValueError(
             f"{name} must hold {classes} floating-point numbers, one a class, "

@@ -1,6 +1,6 @@
 """Complement cross entropy by a fused kernel: loss, reduction and gradient in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch.compiler import is_compiling
 
 from evenhand.losses._complement import graph_is_kept, transforms_active
 from evenhand.losses._formula import differentiable, loss_and_gradient
-from evenhand.losses._input import check_stored, class_indices, weigh
+from evenhand.losses._input import check, check_device, check_per_class, check_stored, class_indices, weigh
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
@@ -99,6 +99,33 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     return (
         loss if input.dtype is torch.float32 or torch.is_autocast_enabled(input.device.type) else loss.to(input.dtype)
     )
+
+
+def check_terms(logits: Tensor, terms: Terms) -> None:
+    """Refuse what no kernel takes, for operators: they can be called with anything, and kernels check no shapes."""
+    classes = check(logits, terms.target, terms.weight, terms.reduction)
+    if logits.dim() != 2 or logits.dtype not in native.DTYPES or terms.target.dtype is not torch.int64:
+        raise ValueError(
+            f"logits must be (N, K) in float32 or bfloat16 and target int64 (N), got {logits.dtype} of shape "
+            f"{tuple(logits.shape)} and {terms.target.dtype} of shape {tuple(terms.target.shape)}."
+        )
+    for name, value in zip(Terms._fields, terms, strict=True):
+        if not isinstance(value, Tensor):
+            continue
+        if name != "target":
+            check_per_class(value, name, classes)
+            if value.dtype is not torch.float32:
+                raise ValueError(f"{name} must be float32, got {value.dtype}.")
+        check_device(value, name, logits.device)
+
+
+def refuse_learned(learned: Iterable[bool]) -> None:
+    """Refuse vectors of the classes that are to be differentiated, where they would not be."""
+    if any(learned):
+        raise ValueError(
+            "weight, offset, margin and share are not differentiated here, got one that requires grad: "
+            "use complement_cross_entropy of the logits, or detach it."
+        )
 
 
 def _is_plain(vector: Tensor, input: Tensor) -> bool:
