@@ -8,7 +8,14 @@ from torch import Tensor, nn
 from evenhand.losses import functional
 from evenhand.losses._cce import check_adjustment, check_share, check_spare, refuse_both
 from evenhand.losses._counts import Counts
-from evenhand.losses._input import check_focal_gamma, check_gamma, check_reduction, check_scale, check_smoothing
+from evenhand.losses._input import (
+    check_focal_gamma,
+    check_gamma,
+    check_reduction,
+    check_scale,
+    check_smoothing,
+    check_tensor,
+)
 
 
 def _buffer(module: nn.Module, name: str) -> Tensor | None:
@@ -90,6 +97,8 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         else:
             self.share = weight_of_c
         self.spare = check_spare(spare)
+        if rivals is not None:
+            check_tensor(rivals, "rivals")
         self.register_buffer("rivals", rivals)
         self.tau = tau
         self.complement_on = complement_on

@@ -110,12 +110,14 @@ static inline void *gradient_at(const job *a, int64_t row) {
 /* What a row comes to, in double. */
 static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums s) {
     const double factor = a->weight ? a->weight[g] : 1.0, scale = factor / a->divisor;
-    if (s.total == 0) s.total = 1; /* every wrong class is masked: C = 0 */
+    const int masked = s.total == 0; /* every wrong class is */
+    if (masked) s.total = 1;
     const double c = a->shares ? a->shares[g] : a->c;
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
     double risk = isnan(mean_v) ? mean_v : 0, h = isnan(own) ? own : 0; /* what is undefined is not hidden */
     if (a->h != 0) {
-        double d = (double)s.largest - own; /* first, since beside huge logits nothing else would be left */
+        double d = (masked ? -INFINITY : (double)s.largest) - own; /* first, since beside huge logits nothing else would
+                                                                     be left; NaN where every class is masked */
         d += a->factors ? log(s.weighted) + (a->top - a->offset[g]) : log_total;
         if (a->margin) d += a->margin[g];
         const double power = exp(-fabs(d));
@@ -123,10 +125,10 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
         risk = a->h * (d > 0 ? 1 : power) / (1 + power);
     }
     row_terms t;
-    t.loss = factor * (h + c * (log_total + mean_v));
+    t.loss = factor * (h + c * (s.largest <= -FLT_MAX && !isnan(mean_v) ? 0 : log_total + mean_v));
     t.base = (float)(each * ((a->factors ? 0 : risk) - c * mean_v));
     t.slope = (float)(each * c);
-    t.pull = a->factors && s.weighted != 0 ? (float)(scale * risk / s.weighted) : 0;
+    t.pull = a->factors ? (float)(scale * risk / (masked ? 1 : s.weighted)) : 0;
     t.own = (float)(-scale * risk);
     return t;
 }
@@ -172,12 +174,11 @@ static int prepare_offset(job *a, float *factors) {
     double low = INFINITY, high = -INFINITY;
     for (int64_t k = 0; k < a->classes; k++) {
         const double o = a->offset[k];
-        if (isnan(o) || o == INFINITY) return NOT_SUPPORTED;
-        if (o == -INFINITY) continue;
+        if (!isfinite(o)) return NOT_SUPPORTED; /* -inf: where the largest logit is masked, exp would be 0 for all others */
         low = o < low ? o : low;
         high = o > high ? o : high;
     }
-    if (high < low || high - low > SPAN) return NOT_SUPPORTED;
+    if (high - low > SPAN) return NOT_SUPPORTED;
     for (int64_t k = 0; k < a->classes; k++) factors[k] = (float)exp(a->offset[k] - high);
     a->top = high;
     a->factors = factors;

@@ -16,6 +16,7 @@ from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+_REDUCTIONS = ("mean", "sum", "none")  # a tuple, in which anything can be looked for
 
 # Below this share the complement entropy cannot change a digit of the loss.
 NEGLIGIBLE = 1e-30
@@ -61,7 +62,7 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
         and target.dtype is torch.int64
         and target.size(0) == input.size(0)
         and input.size(1) > 1
-        and reduction in native.REDUCTIONS
+        and reduction in _REDUCTIONS
         and (is_compiling() or not (transforms_active() or input.is_neg() or dispatch_modes() or tracing_state()))
     )
 
@@ -176,6 +177,7 @@ def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor
         scale = scale if valid is None else torch.where(valid, scale, 0.0)
         divisor = rows.numel() if total is None else total
         gradient = (gradient * (scale / divisor if terms.reduction == "mean" else scale)[:, None]).to(logits.dtype)
+        gradient = gradient if valid is None else gradient.masked_fill_(~valid[:, None], 0)  # even if it is undefined
     if terms.reduction == "mean":
         return rows.mean() if total is None else rows.sum() / total, gradient
     return rows.sum() if terms.reduction == "sum" else rows, gradient
@@ -246,4 +248,5 @@ def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> 
         grad_loss = grad_loss / factor.sum()
     share, margin, offset = _for_rows(terms, index)
     _, gradient = differentiable(logits, index, share, terms.with_cross_entropy, offset, margin, 0)
-    return (gradient * (grad_loss * factor).unsqueeze(1)).to(logits.dtype)
+    gradient = gradient * (grad_loss * factor).unsqueeze(1)
+    return torch.where(valid.unsqueeze(1), gradient, 0.0).to(logits.dtype)

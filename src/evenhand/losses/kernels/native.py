@@ -92,7 +92,7 @@ def run(
     Returns:
         The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the kernel
         cannot say: a target that is no class, an ignore_index that none can be, or an offset too wide for one
-        exponential to serve both H and C.
+        exponential to serve both H and C, or that masks a class.
     """
     dense = logits.is_contiguous()
     if not dense and logits.stride(1) != 1:
@@ -103,9 +103,9 @@ def run(
     gradient = None
     if with_gradient:
         gradient = logits if in_place else torch.empty_like(logits) if dense else logits.new_empty(logits.shape)
-    if not target.is_contiguous():
+    if not target.is_contiguous() or target.is_neg():
         check_stored(target, "target")
-        target = target.contiguous()
+        target = target.resolve_neg().contiguous()
     shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
     places: Iterable[int] = _NOWHERE
     if weight is not None or offset is not None or margin is not None or shares is not None:
@@ -148,10 +148,10 @@ def run(
 
 
 def _readable(vector: Tensor, name: str) -> Tensor:
-    """Return a vector as the kernel reads it: float32, without gaps, in memory of its own."""
-    place = vector.data_ptr()
+    """Return a vector as the kernel reads it: float32, without gaps, in memory, with its sign applied."""
     held = vector.untyped_storage().nbytes() - 4 * vector.storage_offset()
-    if place and vector.dtype is torch.float32 and vector.is_contiguous() and vector.nbytes <= held:
+    plain = vector.dtype is torch.float32 and vector.is_contiguous() and not vector.is_neg()
+    if plain and vector.nbytes <= held and vector.data_ptr():
         return vector
     check_stored(vector, name)
     return vector.new_empty(vector.shape, dtype=torch.float32).copy_(vector)
