@@ -1,6 +1,6 @@
 """Complement cross entropy by a fused kernel: loss, reduction and gradient in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +11,12 @@ from torch.compiler import is_compiling
 
 from evenhand.losses._complement import graph_is_kept, transforms_active
 from evenhand.losses._formula import differentiable, loss_and_gradient
-from evenhand.losses._input import class_indices, weigh
+from evenhand.losses._input import check, check_device, check_per_class, check_stored, class_indices, weigh
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+_REDUCTIONS = ("mean", "sum", "none")  # a tuple, in which anything can be looked for
 
 # With a smaller share the complement entropy does not change the loss in any precision.
 NEGLIGIBLE = 1e-30
@@ -61,7 +62,7 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
         and target.dtype is torch.int64
         and target.size(0) == input.size(0)
         and input.size(1) > 1
-        and reduction in native.REDUCTIONS
+        and reduction in _REDUCTIONS
         and (is_compiling() or not (transforms_active() or input.is_neg() or dispatch_modes() or tracing_state()))
     )
 
@@ -101,6 +102,33 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     )
 
 
+def check_terms(logits: Tensor, terms: Terms) -> None:
+    """Refuse what no kernel takes, for operators: they can be called with anything, and kernels check no shapes."""
+    classes = check(logits, terms.target, terms.weight, terms.reduction)
+    if logits.dim() != 2 or logits.dtype not in native.DTYPES or terms.target.dtype is not torch.int64:
+        raise ValueError(
+            f"logits must be (N, K) in float32 or bfloat16 and target int64 (N), got {logits.dtype} of shape "
+            f"{tuple(logits.shape)} and {terms.target.dtype} of shape {tuple(terms.target.shape)}."
+        )
+    for name, value in zip(Terms._fields, terms, strict=True):
+        if not isinstance(value, Tensor):
+            continue
+        if name != "target":
+            check_per_class(value, name, classes)
+            if value.dtype is not torch.float32:
+                raise ValueError(f"{name} must be float32, got {value.dtype}.")
+        check_device(value, name, logits.device)
+
+
+def refuse_learned(learned: Iterable[bool]) -> None:
+    """Refuse vectors of the classes that are to be differentiated, where they would not be."""
+    if any(learned):
+        raise ValueError(
+            "weight, offset, margin and share are not differentiated here, got one that requires grad: "
+            "use complement_cross_entropy of the logits, or detach it."
+        )
+
+
 def _is_plain(vector: Tensor, input: Tensor) -> bool:
     return (
         isinstance(vector, Tensor)
@@ -121,6 +149,7 @@ def compute(
     if (chosen.cpu if logits.is_cpu else chosen.gpu) == "triton":
         from evenhand.losses.kernels import gpu
 
+        _check_stored(logits, terms)
         if logits.is_cpu:
             class_indices(terms.target, logits.size(1), terms.ignore_index)
         return gpu.run(logits, terms, with_gradient=with_gradient)
@@ -131,8 +160,14 @@ def compute(
     return _by_torch(logits.detach(), terms, with_gradient)
 
 
+def _check_stored(logits: Tensor, terms: Terms) -> None:
+    for name, value in zip(("input", *Terms._fields), (logits, *terms), strict=True):
+        check_stored(value, name)
+
+
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """Compute the same with torch operations: for what a kernel does not report, such as an invalid target."""
+    _check_stored(logits, terms)
     index, valid = class_indices(terms.target, logits.size(1), terms.ignore_index)
     share, margin, offset = _for_rows(terms, index)
     rows, gradient = loss_and_gradient(logits, index, share, terms.with_cross_entropy, offset, margin, 0, with_gradient)
@@ -142,6 +177,7 @@ def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor
         scale = scale if valid is None else torch.where(valid, scale, 0.0)
         divisor = rows.numel() if total is None else total
         gradient = (gradient * (scale / divisor if terms.reduction == "mean" else scale)[:, None]).to(logits.dtype)
+        gradient = gradient if valid is None else gradient.masked_fill_(~valid[:, None], 0)  # even if it is undefined
     if terms.reduction == "mean":
         return rows.mean() if total is None else rows.sum() / total, gradient
     return rows.sum() if terms.reduction == "sum" else rows, gradient
@@ -161,16 +197,19 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, terms: Terms, done: tuple[Tensor, Tensor]) -> Tensor:
-        ctx.terms = terms
+        target, weight, offset, margin, share, *ctx.settings = terms
+        shares, ctx.share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
         loss, gradient = done
-        ctx.save_for_backward(input, gradient)
+        ctx.save_for_backward(input, gradient, target, weight, offset, margin, shares)  # none may change until backward
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient = ctx.saved_tensors
+        logits, gradient, target, weight, offset, margin, shares = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return differentiable_gradient(logits, ctx.terms, grad_loss), None, None
+            share = ctx.share if shares is None else shares
+            terms = Terms(target, weight, offset, margin, share, *ctx.settings)
+            return differentiable_gradient(logits, terms, grad_loss), None, None
         return _scaled(gradient, grad_loss), None, None
 
 
@@ -194,11 +233,14 @@ def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
 
 def scaled_gradient(gradient: Tensor, grad_loss: Tensor) -> Tensor:
     """Return a gradient times that of its loss, () or (N), as a new tensor."""
+    check_stored(grad_loss, "the gradient of the loss")
     return (gradient * (grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)).to(gradient.dtype)
 
 
 def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> Tensor:
     """Compute the gradient again with torch operations, so that it can be differentiated."""
+    _check_stored(logits, terms)
+    check_stored(grad_loss, "the gradient of the loss")
     valid = terms.target != terms.ignore_index
     index = torch.where(valid, terms.target, 0)
     factor = valid.to(torch.float32) if terms.weight is None else torch.where(valid, terms.weight[index], 0.0)
@@ -206,4 +248,5 @@ def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> 
         grad_loss = grad_loss / factor.sum()
     share, margin, offset = _for_rows(terms, index)
     _, gradient = differentiable(logits, index, share, terms.with_cross_entropy, offset, margin, 0)
-    return (gradient * (grad_loss * factor).unsqueeze(1)).to(logits.dtype)
+    gradient = gradient * (grad_loss * factor).unsqueeze(1)
+    return torch.where(valid.unsqueeze(1), gradient, 0.0).to(logits.dtype)
