@@ -51,10 +51,14 @@ def batch(k: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
-@pytest.mark.parametrize("k", [2, 5, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("again", [False, True])
-def test_rows_of_minus_infinity_only_are_undefined_as_in_cross_entropy(name, k, dtype, again):
+def test_rows_of_minus_infinity_only_are_undefined_as_in_cross_entropy(name, dtype, again):
+    for k in (2, 40):
+        check_undefined_rows(name, k, dtype, again)
+
+
+def check_undefined_rows(name: str, k: int, dtype: torch.dtype, again: bool) -> None:
     logits, target = batch(k, dtype)
     expected = F.cross_entropy(logits, target, reduction="none")
     (plain,) = torch.autograd.grad(expected.sum(), logits)
@@ -104,7 +108,7 @@ def test_the_complement_entropy_of_nothing_is_zero(spare):
 
 
 @pytest.mark.parametrize("junk", [inf, -inf, nan, torch.finfo(torch.float32).min])
-@pytest.mark.parametrize("name", ["usual", "offset", "far offset", "weight", "share a class", "spare"])
+@pytest.mark.parametrize("name", ["usual", "far offset", "share a class"])
 @pytest.mark.parametrize("again", [False, True])
 def test_whatever_an_ignored_row_holds_its_gradient_is_zero(junk, name, again):
     torch.manual_seed(0)
