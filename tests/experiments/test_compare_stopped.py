@@ -83,7 +83,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, size: int) -> None:
     code, err = ended(compare(tmp_path, least(size)))
     assert code in (1, 2)
     assert "Traceback" not in err
-    assert "File too large; this disk or a limit of the system allows no file as large; choose another folder." in err
+    assert "File too large; the file exceeds a limit of the disk or system; choose another folder." in err
     assert not list(tmp_path.rglob("*.part"))
     assert_finished(tmp_path)
 
