@@ -110,14 +110,15 @@ static inline void *gradient_at(const job *a, int64_t row) {
 /* What a row comes to, in double. */
 static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums s) {
     const double factor = a->weight ? a->weight[g] : 1.0, scale = factor / a->divisor;
-    const int masked = s.total == 0; /* every wrong class is */
-    if (masked) s.total = 1;
-    const double c = a->shares ? a->shares[g] : a->c;
+    double c = a->shares ? a->shares[g] : a->c;
+    if (s.largest <= -FLT_MAX) { /* every wrong class is masked: C = 0, and H is NaN where the correct one is too */
+        c = 0;
+        if (s.total == 0) s = (row_sums){-INFINITY, 1, 0, 1};
+    }
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
     double risk = isnan(mean_v) ? mean_v : 0, h = isnan(own) ? own : 0; /* what is undefined is not hidden */
     if (a->h != 0) {
-        double d = (masked ? -INFINITY : (double)s.largest) - own; /* first, since beside huge logits nothing else would
-                                                                     be left; NaN where every class is masked */
+        double d = (double)s.largest - own; /* first, since beside huge logits nothing else would be left */
         d += a->factors ? log(s.weighted) + (a->top - a->offset[g]) : log_total;
         if (a->margin) d += a->margin[g];
         const double power = exp(-fabs(d));
@@ -125,10 +126,10 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
         risk = a->h * (d > 0 ? 1 : power) / (1 + power);
     }
     row_terms t;
-    t.loss = factor * (h + c * (s.largest <= -FLT_MAX && !isnan(mean_v) ? 0 : log_total + mean_v));
+    t.loss = factor * (h + c * (log_total + mean_v));
     t.base = (float)(each * ((a->factors ? 0 : risk) - c * mean_v));
     t.slope = (float)(each * c);
-    t.pull = a->factors ? (float)(scale * risk / (masked ? 1 : s.weighted)) : 0;
+    t.pull = a->factors ? (float)(scale * risk / s.weighted) : 0;
     t.own = (float)(-scale * risk);
     return t;
 }
@@ -157,14 +158,16 @@ static void work(int64_t begin, int64_t end, void *context) {
 
 /* Read and check the targets and find what the mean divides by. */
 static int read_targets(job *a, const request *r) {
+    const int64_t count = r->rows, classes = r->classes, ignore_index = r->ignore_index;
+    const float *weight = r->weight;
+    row_state *rows = a->rows;
     double total = 0;
-    for (int64_t n = 0; n < r->rows; n++) {
+    for (int64_t n = 0; n < count; n++) {
         const int64_t g = __atomic_load_n(&r->target[n], __ATOMIC_RELAXED);
-        a->rows[n].target = -1;
-        if (g == r->ignore_index) continue;
-        if (g < 0 || g >= a->classes) return NO_CLASS;
-        a->rows[n].target = g;
-        total += a->weight ? a->weight[g] : 1.0;
+        rows[n].target = g == ignore_index ? -1 : g;
+        if (g == ignore_index) continue;
+        if (g < 0 || g >= classes) return NO_CLASS;
+        total += weight ? weight[g] : 1.0;
     }
     a->divisor = r->reduction == MEAN ? total : 1.0;
     return DONE;

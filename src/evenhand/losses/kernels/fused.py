@@ -60,8 +60,8 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
         and target.dim() == 1
         and input.dtype in native.DTYPES
         and target.dtype is torch.int64
-        and target.size(0) == input.size(0)
-        and input.size(1) > 1
+        and (classes := input.size(1)) > 1
+        and target.numel() * classes == input.numel()  # as many rows: to ask for a size takes three times as long
         and reduction in _REDUCTIONS
         and (is_compiling() or not (transforms_active() or input.is_neg() or dispatch_modes() or tracing_state()))
     )
@@ -76,14 +76,16 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction = terms
     if isinstance(share, Tensor):
         share = share.to(torch.float32)
-        if not _is_plain(share, input):
+        if not _is_plain(share, input, input.size(1)):
             return None
         terms = terms._replace(share=share)
     elif -NEGLIGIBLE < share < NEGLIGIBLE:
         return None
-    for vector in (weight, offset, margin):
-        if vector is not None and not _is_plain(vector, input):
-            return None
+    if weight is not None or offset is not None or margin is not None:
+        classes = input.size(1)
+        for vector in (weight, offset, margin):
+            if vector is not None and not _is_plain(vector, input, classes):
+                return None
     keep = input.requires_grad and torch.is_grad_enabled()
     if is_compiling():
         from evenhand.losses.kernels.operators import operator_loss
@@ -129,12 +131,13 @@ def refuse_learned(learned: Iterable[bool]) -> None:
         )
 
 
-def _is_plain(vector: Tensor, input: Tensor) -> bool:
+def _is_plain(vector: Tensor, input: Tensor, classes: int) -> bool:
     return (
         isinstance(vector, Tensor)
-        and vector.shape == input.shape[1:]
+        and vector.dim() == 1
+        and vector.numel() == classes
         and vector.dtype is torch.float32
-        and vector.device == input.device
+        and (vector.is_cpu if input.is_cpu else vector.device == input.device)
         and not vector.requires_grad
     )
 
@@ -197,20 +200,17 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, terms: Terms, done: tuple[Tensor, Tensor]) -> Tensor:
-        target, weight, offset, margin, share, *ctx.settings = terms
-        shares, ctx.share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
+        ctx.terms = terms
         loss, gradient = done
-        ctx.save_for_backward(input, gradient, target, weight, offset, margin, shares)  # none may change until backward
+        ctx.save_for_backward(input, gradient, *terms[:4])  # what the caller may change: to unpack it is to check it
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient, target, weight, offset, margin, shares = ctx.saved_tensors
+        saved = ctx.saved_tensors
         if torch.is_grad_enabled():
-            share = ctx.share if shares is None else shares
-            terms = Terms(target, weight, offset, margin, share, *ctx.settings)
-            return differentiable_gradient(logits, terms, grad_loss), None, None
-        return _scaled(gradient, grad_loss), None, None
+            return differentiable_gradient(saved[0], ctx.terms, grad_loss), None, None
+        return _scaled(saved[1], grad_loss), None, None
 
 
 # What `Function.apply` does first is to serve the transforms of `torch.func`, none of which is active here.

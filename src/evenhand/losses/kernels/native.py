@@ -55,7 +55,6 @@ def _torch_threads() -> int:
 
 _kernel, level, why_not = _load()
 _NUMBER = torch.empty((), dtype=torch.float32, device="cpu")  # `empty_like` is the quickest way to a new tensor
-_VECTORS = ("weight", "offset", "margin", "share")
 _NOWHERE = (0, 0, 0, 0)
 threads = _torch_threads() if level else 0
 
@@ -109,8 +108,12 @@ def run(
     shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
     places: Iterable[int] = _NOWHERE
     if weight is not None or offset is not None or margin is not None or shares is not None:
-        given = zip((weight, offset, margin, shares), _VECTORS, strict=True)
-        vectors = [None if x is None else _readable(x, name) for x, name in given]
+        vectors = (
+            None if weight is None else _readable(weight, "weight", classes),
+            None if offset is None else _readable(offset, "offset", classes),
+            None if margin is None else _readable(margin, "margin", classes),
+            None if shares is None else _readable(shares, "share", classes),
+        )
         places = [0 if x is None else x.data_ptr() for x in vectors]
     try:
         request = _pack(
@@ -147,11 +150,15 @@ def run(
     return None
 
 
-def _readable(vector: Tensor, name: str) -> Tensor:
+def _readable(vector: Tensor, name: str, classes: int) -> Tensor:
     """Return a vector as the kernel reads it: float32, without gaps, in memory, with its sign applied."""
-    held = vector.untyped_storage().nbytes() - 4 * vector.storage_offset()
-    plain = vector.dtype is torch.float32 and vector.is_contiguous() and not vector.is_neg()
-    if plain and vector.nbytes <= held and vector.data_ptr():
+    if (
+        vector.dtype is torch.float32
+        and vector.is_contiguous()
+        and not vector.is_neg()
+        and vector.untyped_storage().nbytes() >= 4 * (vector.storage_offset() + classes)
+        and vector.data_ptr()
+    ):
         return vector
     check_stored(vector, name)
     return vector.new_empty(vector.shape, dtype=torch.float32).copy_(vector)
