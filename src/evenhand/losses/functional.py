@@ -249,7 +249,7 @@ def vs_loss(
         \qquad \Delta_k = \left( \frac{n_k}{\max_j n_j} \right)^\gamma, \qquad \pi_k = \frac{n_k}{\sum_j n_j}
 
     (Kini et al. 2021, *Label-Imbalanced and Group-Sensitive Classification under Overparameterization*; the defaults
-    are those of the authors' code.) With `gamma=0` it is :func:`logit_adjusted_cross_entropy`.
+    are those of public implementations.) With `gamma=0` it is :func:`logit_adjusted_cross_entropy`.
 
     When to use it: where training reaches zero error. Offsets then lose their effect as the logits grow; a factor keeps
     its effect, since a rare class needs larger logits for the same loss. Tune both settings on validation images.
