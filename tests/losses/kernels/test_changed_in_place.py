@@ -70,6 +70,34 @@ def test_never_a_gradient_of_something_else(loss, name, create_graph, backend):
     assert_close(expected if gradient is None else gradient, expected)
 
 
+def to_bytes(x: Tensor) -> tuple[bytes, torch.dtype, torch.Size]:
+    return x.detach().numpy().tobytes(), x.dtype, x.shape
+
+
+def from_bytes(packed: tuple[bytes, torch.dtype, torch.Size]) -> Tensor:
+    data, dtype, shape = packed
+    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
+
+
+HOOKS = {
+    "copies": lambda: torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda x: x),
+    "bytes": lambda: torch.autograd.graph.saved_tensors_hooks(to_bytes, from_bytes),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_saved_copies_are_used_instead_of_what_has_changed(hook, loss):
+    """Hooks take the saved tensors elsewhere, where autograd notices no change: only the copies are right."""
+    for name in tensors():
+        given = tensors()
+        (expected,) = torch.autograd.grad(LOSSES[loss](**given), given["input"])
+        with HOOKS[hook]():
+            value = LOSSES[loss](**given)
+        change(given[name])
+        assert_close(torch.autograd.grad(value, given["input"], create_graph=True)[0], expected)
+
+
 @needs_kernel
 @pytest.mark.parametrize("name", ["target", "weight"])
 @pytest.mark.parametrize("create_graph", [True, False])

@@ -200,7 +200,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, terms: Terms, done: tuple[Tensor, Tensor]) -> Tensor:
-        ctx.terms = terms
+        ctx.settings = terms[4:]
         loss, gradient = done
         ctx.save_for_backward(input, gradient, *terms[:4])  # what the caller may change: to unpack it is to check it
         return loss
@@ -209,7 +209,7 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return differentiable_gradient(saved[0], ctx.terms, grad_loss), None, None
+            return differentiable_gradient(saved[0], Terms(*saved[2:], *ctx.settings), grad_loss), None, None
         return _scaled(saved[1], grad_loss), None, None
 
 
