@@ -44,7 +44,7 @@ def test_no_verb_writes_through_a_link_in_a_run(
         ["evaluate", str(run), "--adjust", "0.5"],
         ["predict", str(run), str(image), "--out", str(run / "out.csv")],
     ):
-        code, _, err = evenhand(monkeypatch, capsys, *arguments)
+        code, _, err = evenhand(capsys, monkeypatch, *arguments)
         assert code in (0, 2), err
     assert {path: path.read_bytes() for path in canary.rglob("*") if path.is_file()} == before
 
