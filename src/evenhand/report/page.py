@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import check_target, write_text
+from evenhand.core.files import check_target, enclosing, write_text
 from evenhand.core.text import some
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
@@ -63,8 +63,10 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     """
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
-    check_target(target)  # before anything is drawn
-    write_text(target, render(read_report_data(paths), embedding=embedding))
+    within = enclosing(target, paths)
+    if within is None:
+        check_target(target)  # before anything is drawn
+    write_text(target, render(read_report_data(paths), embedding=embedding), within=within)
     return target
 
 

@@ -24,6 +24,7 @@ from pydantic import (
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json, read_json_bytes, write_json
+from evenhand.core.opening import LINK, is_regular, link_within
 from evenhand.core.text import clipped
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.filenames import COMPARISON as COMPARISON
@@ -246,20 +247,17 @@ class Comparison(_Content):
             EvenhandError: the file is missing or damaged.
         """
         file = comparison_file(path)
-        content = read_json_bytes(file, LARGEST)
+        content = read_json_bytes(file, LARGEST, within=None if file == Path(path) else file.parent)
         try:
             found = cls.model_validate_json(content)
         except ValidationError as error:
             raise EvenhandError(f"Cannot read {file}: {_first(error)}; compare the runs again.") from error
-        # normpath: without the `..` of a relative name, so that messages show a path as a person would write it.
-        runs = [
-            run.model_copy(update={"folder": Path(os.path.normpath(file.parent / run.folder))}) for run in found.runs
-        ]
+        runs = [run.model_copy(update={"folder": _run_folder(file, run.folder)}) for run in found.runs]
         return found.model_copy(update={"runs": runs})
 
     def write(self, folder: os.PathLike[str] | str) -> Path:
         """Write `comparison.json`; return its path."""
-        write_json(Path(folder) / COMPARISON, self.to_json(folder))
+        write_json(Path(folder) / COMPARISON, self.to_json(folder), within=Path(folder))
         return Path(folder) / COMPARISON
 
     def to_json(self, folder: os.PathLike[str] | str | None = None) -> dict[str, Any]:
@@ -299,10 +297,10 @@ def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:
         EvenhandError: the file cannot be read.
     """
     path = folder / INTERIM_ANALYSES
-    if not path.is_file():
+    if not os.path.lexists(path):
         return []
     try:
-        content = json.dumps(read_json(path, LARGEST).get(family, []))
+        content = json.dumps(read_json(path, LARGEST, within=folder).get(family, []))
         return TypeAdapter(list[InterimAnalysis]).validate_json(content)
     except (EvenhandError, ValidationError) as error:
         why = _first(error) if isinstance(error, ValidationError) else reason(error)
@@ -315,8 +313,9 @@ def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:
 def add_interim_analysis(folder: Path, family: str, analysis: InterimAnalysis) -> None:
     """Add an interim analysis to the file."""
     path = folder / INTERIM_ANALYSES
-    content = read_json(path, LARGEST) if path.is_file() else {}
-    write_json(path, {**content, family: [*content.get(family, []), analysis.model_dump(mode="json")]})
+    content = read_json(path, LARGEST, within=folder) if os.path.lexists(path) else {}
+    added = {**content, family: [*content.get(family, []), analysis.model_dump(mode="json")]}
+    write_json(path, added, within=folder)
 
 
 def comparison_file(path: os.PathLike[str] | str) -> Path:
@@ -326,7 +325,9 @@ def comparison_file(path: os.PathLike[str] | str) -> Path:
 
 def is_comparison(path: os.PathLike[str] | str) -> bool:
     """Whether a path is a `comparison.json`, or a folder with one that is not a run itself."""
-    return Path(path).name == COMPARISON or ((Path(path) / COMPARISON).is_file() and not Run(Path(path)).begun)
+    return Path(path).name == COMPARISON or (
+        is_regular(Path(path) / COMPARISON, within=Path(path)) and not Run(Path(path)).begun
+    )
 
 
 @dataclass(frozen=True)
@@ -359,6 +360,18 @@ def read_recommended(folder: os.PathLike[str] | str) -> Recommended:
     return Recommended(
         objective, tuple(sorted(runs, key=lambda run: -(run.summary.selected.val_balanced_accuracy or 0)))
     )
+
+
+def _run_folder(file: Path, folder: Path) -> Path:
+    """Return the folder of a run that a comparison names; refuse one outside the folder of the comparison."""
+    inside = file.parent / folder
+    if folder.is_absolute() or ".." in folder.parts or not folder.parts:
+        why = f"its run {clipped(str(folder))!r} is not a folder inside {file.parent}"
+    elif (link := link_within(inside, file.parent)) is not None:
+        why = f"{link}: {LINK}"
+    else:
+        return inside
+    raise EvenhandError(f"Cannot use {file}: {why}; compare the runs again.")
 
 
 def _first(error: ValidationError) -> str:

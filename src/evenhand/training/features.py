@@ -27,6 +27,7 @@ from rich.text import Text
 
 from evenhand.core.cache import cache_root
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import open_regular
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
@@ -266,7 +267,7 @@ def _read_file(pixels: FilePixels, row: int) -> bytes:
     path = os.path.join(pixels.root, pixels.paths[row])
     try:
         require_file(path)
-        with open(path, "rb", buffering=0) as file:  # read at once, so a buffer would not help
+        with open_regular(path) as file:
             return file.read()
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -90,9 +90,11 @@ def markdown(comparison: Comparison) -> str:
 def write_tables(comparison: Comparison, folder: Path, *, raw: bool = False) -> list[Path]:
     """Write `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
     paths = [folder / name for name in ("comparison.csv", "per_class.csv", "comparison.md")]
-    write_csv(paths[0], [_objective_for_csv(row, comparison.differences) for row in comparison.rows], raw=raw)
-    write_csv(paths[1], [_class_for_csv(row) for row in comparison.per_class], raw=raw)
-    write_text(paths[2], markdown(comparison))
+    write_csv(
+        paths[0], [_objective_for_csv(row, comparison.differences) for row in comparison.rows], raw=raw, within=folder
+    )
+    write_csv(paths[1], [_class_for_csv(row) for row in comparison.per_class], raw=raw, within=folder)
+    write_text(paths[2], markdown(comparison), within=folder)
     return paths
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import make_folder, open_log
 from evenhand.experiments.grid._engine import End, Event, finish_jobs
 from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
@@ -232,8 +233,8 @@ def _end_with_parent() -> None:
 
 def _redirect_output(path: Path) -> None:
     """Redirect output to a log: progress bars and warnings of many processes would mix in one terminal."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    make_folder(path.parent, within=path.parent.parent)
+    with open_log(path, within=path.parent.parent) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     faulthandler.enable()
