@@ -223,6 +223,7 @@ def test_a_foreign_part_is_not_used(pixels, cache, caplog):
         extract_features(pixels, ours, cache=cache)
     assert ours.seen == 20
     assert "to other weights" in caplog.text
+    assert (store.folder / foreign.name).read_bytes() == foreign.read_bytes()  # good somewhere else, so not removed
 
 
 def test_where_nothing_can_be_written_it_goes_on(pixels, cache, caplog):
