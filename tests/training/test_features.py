@@ -1,18 +1,20 @@
 """Features: what a frozen network makes of every image, computed once and never reused wrongly."""
 
+import contextlib
 import logging
 import os
 import re
 import resource
 import shutil
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from torchvision import transforms
@@ -27,7 +29,7 @@ from evenhand.training import features as room
 from evenhand.training.features import extract_features
 from tests.data.memory import peak
 from tests.data.pictures import encode, noise, smooth, write
-from tests.processes import call
+from tests.processes import begin, call
 
 TRANSFORM = InputTransform(resize_size=20, crop_size=16)
 
@@ -221,6 +223,7 @@ def test_a_foreign_part_is_not_used(pixels, cache, caplog):
         extract_features(pixels, ours, cache=cache)
     assert ours.seen == 20
     assert "to other weights" in caplog.text
+    assert (store.folder / foreign.name).read_bytes() == foreign.read_bytes()  # good somewhere else, so not removed
 
 
 def test_where_nothing_can_be_written_it_goes_on(pixels, cache, caplog):
@@ -266,7 +269,39 @@ def test_weights_of_no_use_are_refused(pixels, cache):
     assert not list(cache.rglob("*.npz"))
 
 
-def test_of_two_at_once_one_computes_and_the_other_waits(pixels, cache):
+class Held(Counting):
+    """Begins its first batch, and goes on when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.begun.set()
+        assert self.let_go.wait(60)
+        return super().forward(images)
+
+
+def some(pixels: FilePixels, start: int, end: int) -> FilePixels:
+    return FilePixels(pixels.root, pixels.paths[start:end])
+
+
+@contextlib.contextmanager
+def holding(pixels: FilePixels, cache: Path) -> Iterator[Held]:
+    """Another job that has claimed these images and does not get on until it is let go."""
+    other = Held()
+    thread = threading.Thread(target=extract_features, args=(pixels, other), kwargs={"cache": cache})
+    thread.start()
+    assert other.begun.wait(60)
+    try:
+        yield other
+    finally:
+        other.let_go.set()
+        thread.join()
+
+
+def test_two_at_once_share_the_work(pixels, cache, monkeypatch):
+    monkeypatch.setattr("evenhand.training._feature_claims.FIRST_BATCHES", 1)
     backbones = [Counting(), Counting()]
     results = {}
 
@@ -282,20 +317,79 @@ def test_of_two_at_once_one_computes_and_the_other_waits(pixels, cache):
     assert_array_equal(results[0], results[1])
 
 
-def test_who_waits_for_another_process_says_so(pixels, cache, caplog):
-    extract_features(pixels, Counting(), cache=cache)
-    (part,) = cache.rglob("*.npz")
-    hidden = part.rename(cache / "hidden")
-    waiting = threading.Thread(target=extract_features, args=(pixels, Counting(most=0)), kwargs={"cache": cache})
-    with caplog.at_level(logging.INFO, "evenhand"), FileLock(part.parent / "lock"):
-        waiting.start()
+@pytest.mark.parametrize(("first", "second"), [((0, 10), (10, 20)), ((0, 1), (1, 20)), ((5, 20), (0, 5))])
+def test_jobs_on_other_images_do_not_wait(pixels, cache, caplog, first, second):
+    with caplog.at_level(logging.INFO, "evenhand"), holding(some(pixels, *first), cache):
+        mine = Counting()
+        extract_features(some(pixels, *second), mine, cache=cache)
+        assert mine.seen == second[1] - second[0]
+    assert "Waiting" not in caplog.text
+
+
+@pytest.mark.parametrize(("shared", "rest"), [(10, 5), (10, 0), (1, 9)])
+def test_only_images_that_another_computes_are_waited_for(pixels, cache, caplog, shared, rest):
+    mine = Counting()
+    wanted = some(pixels, 10 - shared, 10 + rest)
+    waiting = threading.Thread(target=extract_features, args=(wanted, mine), kwargs={"cache": cache})
+    with caplog.at_level(logging.INFO, "evenhand"):
+        with holding(some(pixels, 0, 10), cache) as other:
+            waiting.start()
+            deadline = time.monotonic() + 60
+            while "Waiting" not in caplog.text and time.monotonic() < deadline:
+                time.sleep(0.01)
+        waiting.join()
+    assert (other.seen, mine.seen) == (10, rest)
+    images = f"{shared} image" + "s" * (shared != 1)
+    named = rf"Waiting for features of resnet8 from process {os.getpid()} \({images}, since \d\d:\d\d:\d\d\)\."
+    assert re.search(named, caplog.text)
+    expected = extract_features(wanted, Counting(), cache=cache.parent / "fresh").values
+    assert_array_equal(extract_features(wanted, Counting(most=0), cache=cache).values, expected)
+
+
+def extract_without_end(photos: Path, cache: Path, begun: Path) -> None:
+    class Endless(Counting):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            begun.touch()
+            time.sleep(600)
+            return super().forward(images)
+
+    extract_features(folder_of(photos), Endless(), cache=cache)
+
+
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSTOP"])
+def test_a_killed_or_suspended_process_holds_up_nobody(pixels, cache, tmp_path, monkeypatch, signal_name):
+    other = begin(extract_without_end, pixels.root, cache, tmp_path / "begun", log=tmp_path / "log.txt")
+    try:
         deadline = time.monotonic() + 60
-        while "waiting for it" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
-        hidden.rename(part)  # as if the other process had computed it
-    waiting.join()
-    assert "Another process is computing these features; waiting for it." in caplog.text
-    assert list(cache.rglob("*.npz")) == [part]
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(other.pid, getattr(signal, signal_name))
+        if signal_name == "SIGSTOP":
+            monkeypatch.setattr("evenhand.training._feature_claims.PATIENCE", 0.3)
+        mine = Counting()
+        extract_features(pixels, mine, cache=cache)
+        assert mine.seen == 20
+        if signal_name == "SIGKILL":
+            assert not list(cache.rglob("claims/*.json"))  # tidied up
+    finally:
+        other.kill()
+        other.join()
+
+
+@pytest.mark.parametrize(
+    "trouble", [OSError(5, "Input/output error"), PermissionError(13, "no"), OSError(24, "many"), MemoryError()]
+)
+def test_a_part_that_is_unreadable_for_now_is_kept(pixels, cache, monkeypatch, caplog, trouble):
+    before = extract_features(pixels, Counting(), cache=cache)
+    (part,) = cache.rglob("*.npz")
+    again = Counting()
+    with monkeypatch.context() as now, caplog.at_level(logging.WARNING, "evenhand"):
+        now.setattr("zipfile.ZipFile.__init__", lambda *_, **__: (_ for _ in ()).throw(trouble))
+        now.setattr("evenhand.training._feature_cache.FeatureStore.add", lambda *_: True)
+        assert_array_equal(extract_features(pixels, again, cache=cache).values, before.values)
+    assert again.seen == 20
+    assert str(part) in caplog.text
+    assert_array_equal(extract_features(pixels, Counting(most=0), cache=cache).values, before.values)
 
 
 def test_without_a_terminal_lines_say_how_far_it_is(pixels, cache, caplog, monkeypatch):

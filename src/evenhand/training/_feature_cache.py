@@ -7,13 +7,12 @@ so an interrupted extraction loses only the file in progress, and several proces
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from evenhand.core.arrays import read_arrays
@@ -50,21 +49,28 @@ class FeatureStore:
     """A hash of all that the features depend on besides the image."""
     num_features: int
     """F."""
+    network: str = "a frozen network"
+    """For messages."""
 
-    def fill(self, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
+    def fill(
+        self, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16], seen: set[str] | None = None
+    ) -> set[bytes]:
         """Copy stored features into rows of an array (N, F).
 
         Args:
             rows: the rows of each image, by its digest.
             into: the array.
+            seen: names of files to leave out, to which those read are added.
 
         Returns:
             The digests that were found.
         """
         found: set[bytes] = set()
+        seen = set() if seen is None else seen
         for path in sorted(self.folder.glob("*.npz")):
-            if len(found) < len(rows):
+            if len(found) < len(rows) and path.name not in seen:
                 found |= self._read(path, rows, into)
+                seen.add(path.name)
         return found
 
     def add(self, digests: Sequence[bytes], features: NDArray[np.float16]) -> bool:
@@ -79,27 +85,11 @@ class FeatureStore:
             return False
         return True
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Let one process compute at a time; the others wait, and then find its features."""
-        lock = FileLock(self.folder / "lock")
-        with suppress(OSError):  # in a folder that is not writable, nothing is shared
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                _logger.info("Another process is computing these features; waiting for it.")
-                lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-
     def _read(self, path: Path, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16]) -> set[bytes]:
         try:
             part = read_arrays(path, ["key", "digests"])
             if str(part["key"]) != self.key:
-                raise ValueError("they belong to other weights or another preprocessing")
+                raise _ForeignPart("they belong to other weights or another preprocessing")
             digests = [row.tobytes() for row in part["digests"]]
             if rows.keys().isdisjoint(digests):
                 return set()
@@ -110,7 +100,7 @@ class FeatureStore:
             if not path.exists():  # cleared by another process
                 return set()
             _logger.warning("The cached features in %s cannot be used (%s) and are computed again.", path, error)
-            if not isinstance(error, OSError):  # damaged for good: warn only once
+            if not isinstance(error, _ForeignPart) and not _may_pass(error):  # damaged for good: warn only once
                 with suppress(OSError):
                     path.unlink()
             return set()
@@ -118,3 +108,12 @@ class FeatureStore:
         for row, digest in known:
             into[rows[digest]] = features[row]
         return {digest for _, digest in known}
+
+
+class _ForeignPart(ValueError):
+    """Features of another store: of no use here, but good, so they are kept."""
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    """Return whether a file may be readable later: rights, a network disk or memory were the reason."""
+    return error is not None and (isinstance(error, OSError | MemoryError) or _may_pass(error.__cause__))

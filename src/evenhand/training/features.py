@@ -5,8 +5,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import centre_crop
 from evenhand.training._feature_cache import FORMAT, FeatureStore
+from evenhand.training._feature_claims import Rows, shared_chunks
 
 BATCH_SIZE = 6
 """Larger batches are slower on a CPU: activations no longer fit its caches."""
@@ -101,14 +102,16 @@ def extract_features(
     for number, mirror in enumerate(views):
         into = values[:, number]
         store = _open_store(root, backbone, mirror)
-        missing = rows.keys() - store.fill(rows, into)
+        seen: set[str] = set()
+        missing = rows.keys() - store.fill(rows, into, seen)
         if missing:
-            with store.lock():  # another process may have computed what is missing
-                missing -= store.fill({digest: rows[digest] for digest in missing}, into)
-                todo = {digest: places for digest, places in rows.items() if digest in missing}
-                extraction = _Extraction(pixels, backbone, store, mirror, torch.device(device))
-                with _progress(len(todo), mirror, show=progress) as advance:
-                    extraction.run(todo, into, bad, advance)
+            todo = {digest: places for digest, places in rows.items() if digest in missing}
+            extraction = _Extraction(pixels, backbone, store, mirror, torch.device(device))
+            with _progress(len(todo), mirror, show=progress) as advance:
+                chunks = shared_chunks(store, todo, into, seen=seen, batch_size=extraction.batch_size, advance=advance)
+                with closing(chunks):
+                    for chunk in chunks:
+                        extraction.run(chunk, into, bad, advance)
     if isinstance(pixels, FilePixels):
         refuse_bad(bad, pixels, skip_bad=skip_bad)
     return ExtractedFeatures(values, bad)
@@ -132,32 +135,33 @@ class _Extraction:
         self.reader = RowReader(pixels, transform.resize_size, len(transform.mean), transform.interpolation, stretch)
         self.crop = transform.crop_size
         self.preprocessing = Preprocessing(crop_size=self.crop, mean=transform.mean, std=transform.std)
+        self.batch_size = BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
+        self.keeping = True  # until the first failure to save
 
     def run(
         self,
-        rows: dict[bytes, list[int]],
+        rows: Rows,
         into: NDArray[np.float16],
         bad: dict[int, str],
         advance: Callable[[int], None],
     ) -> None:
         """Compute the features of each image once, copy them to its rows, and save regularly."""
         pending: list[bytes] = []
-        size = BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
-        saved, keeping = time.monotonic(), True
+        saved = time.monotonic()
         try:
-            for batch in read_ahead(rows.items(), self._read, size):
+            for batch in read_ahead(rows.items(), self._read, self.batch_size):
                 pending += self._compute(batch, into, bad)
                 advance(len(batch))
-                if keeping and time.monotonic() - saved > SAVE_EVERY:
-                    keeping, saved = self._save(pending, rows, into), time.monotonic()
+                if time.monotonic() - saved > SAVE_EVERY:
+                    self._save(pending, rows, into)
+                    saved = time.monotonic()
                     pending.clear()
         finally:  # also after Ctrl-C
-            if keeping:
-                self._save(pending, rows, into)
+            self._save(pending, rows, into)
 
     def _compute(
         self,
-        batch: list[tuple[tuple[bytes, list[int]], NDArray[np.uint8] | BadImage]],
+        batch: list[tuple[tuple[bytes, Sequence[int]], NDArray[np.uint8] | BadImage]],
         into: NDArray[np.float16],
         bad: dict[int, str],
     ) -> list[bytes]:
@@ -171,10 +175,11 @@ class _Extraction:
                 into[places] = features
         return [digest for digest, *_ in read]
 
-    def _save(self, pending: list[bytes], rows: dict[bytes, list[int]], into: NDArray[np.float16]) -> bool:
-        return not pending or self.store.add(pending, into[[rows[digest][0] for digest in pending]])
+    def _save(self, pending: list[bytes], rows: Rows, into: NDArray[np.float16]) -> None:
+        if self.keeping and pending:
+            self.keeping = self.store.add(pending, into[[rows[digest][0] for digest in pending]])
 
-    def _read(self, item: tuple[bytes, list[int]]) -> NDArray[np.uint8]:
+    def _read(self, item: tuple[bytes, Sequence[int]]) -> NDArray[np.uint8]:
         """Return the centre crop of an image, (S, S, 3)."""
         digest, (row, *_) = item
         content = None
@@ -222,7 +227,7 @@ def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int
 def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
     about = (str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror))
     key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:32]
-    return FeatureStore(root / key, key, backbone.num_features)
+    return FeatureStore(root / key, key, backbone.num_features, backbone.name)
 
 
 def _rows_by_content(
