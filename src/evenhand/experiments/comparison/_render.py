@@ -28,20 +28,24 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         return "Nothing was compared."
     if seeds < 2:
         return (
-            "Differences are those of two models on the same test images, in percentage points (pp). Intervals are 95% CIs over test "
+            "Differences are those of two models on the same test images, in percentage points (pp). "
+            "Intervals are 95% CIs over test "
             "images; they do not cover training noise."
         )
     if all(each.p is None for each in differences):
         return (
-            "Differences are paired by seed and averaged over seeds, in percentage points (pp). They vary by less than one test image "
+            "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
+            "They vary by less than one test image "
             "over seeds, so nothing could be tested and nothing is claimed."
         )
     untested = " Differences that vary by less than one test image over seeds are not tested."
     return (
-        "Differences are paired by seed and averaged over seeds, in percentage points (pp). The family-wise error rate is "
+        "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
+        "The family-wise error rate is "
         "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to few-shot "
         "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each 95% confidence interval "
-        "(CI) is adjusted for the tests made together (it is at the alpha of its test) and includes the variance over seeds (moderated by empirical Bayes) and the "
+        "(CI) is adjusted for the tests made together (it is at the alpha of its test) and "
+        "includes the variance over seeds (moderated by empirical Bayes) and the "
         "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most "
         f"alpha; practically equivalent where the interval is within ±{points(differences[0].margin)}."
         f"{untested if any(each.p is None for each in differences) else ''}"
