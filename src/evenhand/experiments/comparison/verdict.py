@@ -137,6 +137,8 @@ def recommend(
     if enough:
         best = max(enough, key=lambda each: each.mean)
         return Recommendation(best.objective, "shown", f"{lead}{_use(best, enough, candidates, differences)}")
+    if not candidates:
+        return Recommendation(baseline, "undecided", f"Use {baseline}: every other objective failed.")
     undecided = [each for each in candidates if not each.decided]
     if baseline in sound and not undecided:
         return Recommendation(baseline, "shown", f"Use {baseline}: {_why_baseline(candidates)}.")
