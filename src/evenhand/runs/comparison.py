@@ -50,15 +50,33 @@ Outcome = Literal[
     "worse",
     "worse by less than the margin",
     "worse on these test images only",
-    "no difference that matters",
+    "practically equivalent",
+    "not tested",
     "undecided",
 ]
+DECIDED: tuple[Outcome, ...] = (
+    "better",
+    "better by less than the margin",
+    "worse",
+    "worse by less than the margin",
+    "practically equivalent",
+)
+"""Outcomes to which more seeds have nothing to add."""
+Certainty = Literal["shown", "undecided"]
+"""Of a recommendation: it follows from tested differences, or it is the best mean so far."""
 _Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class _Content(BaseModel):
     # Strict: a text that looks like a number is none. Unknown and derived values are ignored.
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class EarlierDecision(_Content):
+    """What an earlier analysis of the same comparison decided about a difference."""
+
+    seeds: int = Field(ge=1)
+    outcome: Outcome
 
 
 class Difference(_Content):
@@ -92,11 +110,17 @@ class Difference(_Content):
     """How many more seeds would probably decide; None where a hundred would not, or it is decided."""
     images: ImageError | None = None
     """The sampling error of the test images; None where it was not measured."""
+    earlier: EarlierDecision | None = None
+    """Where an analysis with fewer seeds decided, which stays; all numbers are those of all seeds."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def outcome(self) -> Outcome:
         """What may be claimed."""
+        if self.earlier is not None:
+            return self.earlier.outcome
+        if self.level == 0 and self.p is not None and not self.failed:
+            return "not tested"
         inside = self.low is not None and self.high is not None and -self.margin < self.low <= self.high < self.margin
         up = self.mean > 0
         if self.claimed:
@@ -104,7 +128,7 @@ class Difference(_Content):
                 return "better by less than the margin" if up else "worse by less than the margin"
             return "better" if up else "worse"
         if self.level > 0 and self.p is not None and self.spread and inside:
-            return "no difference that matters"
+            return "practically equivalent"
         if self.on_these_images:
             return "better on these test images only" if up else "worse on these test images only"
         return "undecided"
@@ -117,12 +141,21 @@ class Difference(_Content):
             return "failed"
         if self.mean == 0 == self.spread:
             return "no difference seen"
-        return "not tested" if self.level == 0 and self.p is not None else self.outcome
+        within = f" (within ±{100 * self.margin:g} pp)" if self.outcome == "practically equivalent" else ""
+        when = f" (decided at {self.earlier.seeds} seeds)" if self.earlier else ""
+        return f"{self.outcome}{within}{when}"
 
     @property
     def decided(self) -> bool:
         """Whether more seeds have nothing to add."""
-        return self.claimed or self.outcome == "no difference that matters"
+        return self.outcome in DECIDED
+
+    @property
+    def shown_p(self) -> str:
+        """The p-value as tables show it: empty where there was no test."""
+        if self.p is None or self.level == 0 or self.failed:
+            return ""
+        return "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
 
 
 class ObjectiveRow(_Content):
@@ -147,6 +180,8 @@ class ObjectiveRow(_Content):
     worst_recall: float | None = None
     tried: int = 1
     """Settings of its family, of which one is picked."""
+    failed: str = ""
+    """Why it is not recommended: what failed in half of its seeds or more; empty where nothing did."""
 
     @property
     def balanced_accuracy(self) -> float | None:
@@ -227,11 +262,14 @@ class Comparison(_Content):
     per_class: list[ClassRow] = []
     """Sorted by training count, largest first."""
     failures: list[str] = []
-    """Objectives whose training failed, and why; shown first, and nothing is concluded from them."""
+    """Runs that failed, by objective, and why; shown first."""
     verdicts: list[str] = Field(min_length=1)
     """A sentence per difference that is known, one for those that are undecided, and last the conclusion."""
     recommended: str | None = None
-    """The objective to use; of several that are better than the baseline, the best on validation."""
+    """The objective that the last verdict names; `predict`, `export` and `load` use its run that is best on validation.
+    """
+    certainty: Certainty = "undecided"
+    """How sure the recommendation is."""
     ensemble: float | None = None
     """Balanced accuracy on the test set of its runs' mean probabilities; None where seeds have test sets of their own.
     """

@@ -28,22 +28,26 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         return "Nothing was compared."
     if seeds < 2:
         return (
-            "Differences are those of two models on the same test images, in points. Intervals are 95% CIs over test "
+            "Differences are those of two models on the same test images, in percentage points (pp). "
+            "Intervals are 95% CIs over test "
             "images; they do not cover training noise."
         )
     if all(each.p is None for each in differences):
         return (
-            "Differences are paired by seed and averaged over seeds, in points. They vary by less than one test image "
+            "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
+            "They vary by less than one test image "
             "over seeds, so nothing could be tested and nothing is claimed."
         )
     untested = " Differences that vary by less than one test image over seeds are not tested."
     return (
-        "Differences are paired by seed and averaged over seeds, in percentage points. The family-wise error rate is "
+        "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
+        "The family-wise error rate is "
         "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to few-shot "
-        "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each confidence interval (CI) "
-        "is at the alpha of its test and includes the variance over seeds (moderated by empirical Bayes) and the "
+        "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each 95% confidence interval "
+        "(CI) is adjusted for the tests made together (it is at the alpha of its test) and "
+        "includes the variance over seeds (moderated by empirical Bayes) and the "
         "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most "
-        f"alpha; no difference that matters where the interval is within {points(differences[0].margin)} of 0."
+        f"alpha; practically equivalent where the interval is within ±{points(differences[0].margin)}."
         f"{untested if any(each.p is None for each in differences) else ''}"
     )
 
@@ -55,11 +59,14 @@ def terminal_text(comparison: Comparison, width: int) -> str:
         parts.append("\n".join(text_table(difference_cells(comparison), left=(0, 1, 3))))
         parts += _class_table(comparison, width)
         parts.append(_filled(class_changes(comparison), width))
-    parts.append(_filled([_explained(comparison), comparison.method, *comparison.notes], width))
+    parts.append(
+        _filled([_explained(comparison), comparison.method, *ensemble_note(comparison), *comparison.notes], width)
+    )
     *sentences, last = comparison.verdicts
-    verdict = ["Verdict\n" + _filled([last], width)]
+    verdict = ["Verdict"]
     if comparison.failures:
-        verdict.append(_filled([f"Failed: {each}." for each in comparison.failures], width))
+        verdict[0] += "\n" + _filled([f"Failed: {each}." for each in comparison.failures], width)
+    verdict[0] += "\n" + _filled([last], width)
     if comparison.differences:
         verdict.append("\n".join(plot_differences(comparison.differences, width)))
     if sentences:
@@ -70,9 +77,10 @@ def terminal_text(comparison: Comparison, width: int) -> str:
 def markdown(comparison: Comparison) -> str:
     """Return everything as a page of Markdown, with all classes."""
     *sentences, last = comparison.verdicts
-    parts = [f"# {markdown_escaped(_heading(comparison))}", f"**{markdown_escaped(last)}**"]
+    parts = [f"# {markdown_escaped(_heading(comparison))}"]
     if comparison.failures:
         parts.append("\n".join(f"- Failed: {markdown_escaped(each)}." for each in comparison.failures))
+    parts.append(f"**{markdown_escaped(last)}**")
     if comparison.differences:
         parts.append("\n".join(["```", *plot_differences(comparison.differences, 100), "```"]))
     if sentences:
@@ -82,8 +90,9 @@ def markdown(comparison: Comparison) -> str:
         parts += ["## Differences", comparison.method, _markdown_table(difference_cells(comparison))]
         parts += ["## Classes", "\n".join(f"- {markdown_escaped(each)}" for each in class_changes(comparison))]
         parts.append(_markdown_table(class_cells(comparison, comparison.per_class)))
-    if comparison.notes:
-        parts += ["## Notes", "\n".join(f"- {markdown_escaped(each)}" for each in comparison.notes)]
+    notes = [*ensemble_note(comparison), *comparison.notes]
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {markdown_escaped(each)}" for each in notes)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -121,13 +130,14 @@ def score_cells(comparison: Comparison, *, shorten: bool = True) -> Cells:
 
 
 def difference_cells(comparison: Comparison) -> Cells:
-    """Return the table of differences, in points, header first."""
-    rows = [[f"vs. {comparison.baseline}", "metric", "points", "CI", "p", "alpha", "outcome"]]
+    """Return the table of differences, in percentage points, header first."""
+    rows = [[f"vs. {comparison.baseline}", "metric", "diff. (pp)", "95% CI", "p", "alpha", "outcome"]]
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        p = "" if each.p is None else "<0.001" if each.p < 0.001 else f"{each.p:.3f}"
         alpha = f"{each.level:.2%}" if each.level else ""
-        rows.append([each.objective, TESTED.get(each.metric, each.metric), size, interval, p, alpha, each.words])
+        rows.append(
+            [each.objective, TESTED.get(each.metric, each.metric), size, interval, each.shown_p, alpha, each.words]
+        )
     return rows if comparison.differences[0].seeds > 1 else [row[:4] for row in rows]
 
 
@@ -159,6 +169,16 @@ def class_changes(comparison: Comparison) -> list[str]:
     return lines
 
 
+def ensemble_note(comparison: Comparison) -> list[str]:
+    """Return what the recommended runs reach together, where it was measured."""
+    if comparison.ensemble is None or len(comparison.seeds) < 2:
+        return []
+    return [
+        f"All {len(comparison.seeds)} runs of {comparison.recommended} averaged (--ensemble) reach a balanced accuracy "
+        f"of {comparison.ensemble:.1%} on the test images."
+    ]
+
+
 def _heading(comparison: Comparison) -> str:
     seeds = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) != 1)}"
     return (
@@ -172,7 +192,7 @@ def _explained(comparison: Comparison) -> str:
     text = (
         f"Percent{means}. many, medium, few: mean recall of classes by training images ({comparison.shot_rule}). Worst "
         "class: that of lowest mean recall. By class: the recall of the baseline, and the difference of the others to "
-        "it in points, untested."
+        "it in pp, untested."
     )
     if all(row.picked for row in comparison.rows):
         return text
@@ -236,7 +256,8 @@ def _objective_for_csv(row: ObjectiveRow, differences: Sequence[Difference]) -> 
     content = row.model_dump()
     for metric in dict.fromkeys(each.metric for each in differences):
         for key in ("mean", "low", "high", "p", "level", "outcome"):
-            content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if metric in own else None
+            tested = metric in own and (key != "p" or bool(own[metric].shown_p))
+            content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if tested else None
     return content
 
 

@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import Busy, Lock, claimed, take_lock
 from evenhand.core.opening import make_folder, remove_file
@@ -19,8 +21,10 @@ from evenhand.training.loop import Callback
 from evenhand.training.run import begin_run, continue_run
 
 
-def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> End:
+def do_run(job: Job, *, command: str = "", callback: Callback | None = None, threads: int | None = None) -> End:
     """Start or continue a run in this process, unless another process works on it; write a failure to disk."""
+    if threads is not None:
+        torch.set_num_threads(threads)
     if Run(job.folder).finished:
         return End("done")
     try:
