@@ -1,6 +1,7 @@
 """A comparison of an earlier version is read by this one, and compared again it gives the same numbers."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,10 @@ def test_report_listing_and_recommendation_read_it() -> None:
 
 
 def test_written_again_it_is_the_same(tmp_path: Path) -> None:
+    copy = shutil.copytree(OLD, tmp_path / "copy")
     found = Comparison.read(OLD)
-    found.write(tmp_path)
-    assert Comparison.read(tmp_path) == found
+    found.model_copy(update={"runs": Comparison.read(copy).runs}).write(copy)
+    assert Comparison.read(copy).to_json(copy) == found.to_json(OLD)
     content = found.to_json(OLD)
     derived = {"outcome", "words"}
     for old, new in zip(FILE["differences"], content["differences"], strict=True):

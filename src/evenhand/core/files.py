@@ -103,16 +103,19 @@ def write_bytes(path: Path | str, content: "bytes | memoryview", *, within: Path
 def _replace_in(folder: int | None, name: str, content: "bytes | memoryview") -> None:
     above, last = os.path.split(name)
     temporary = os.path.join(above, f".{last[:40]}.{secrets.token_hex(8)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(temporary, flags, 0o666, dir_fd=folder)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        _write_new(temporary, content, folder)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _write_new(name: str, content: "bytes | memoryview", folder: int | None) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
+        file.write(content)
 
 
 def enclosing(path: Path | str, folders: Iterable[Path | str]) -> Path | None:

@@ -92,7 +92,7 @@ def link_within(path: Path | str, within: Path | str) -> Path | None:
         >>> from evenhand.core.opening import link_within
         >>> folder = Path(tempfile.mkdtemp())
         >>> (folder / "weights").symlink_to("/elsewhere")
-        >>> link_within(folder / "weights" / "best.safetensors", folder).name
+        >>> link_within(folder / "weights" / "some.file", folder).name
         'weights'
     """
     step = Path(within)
