@@ -24,9 +24,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+from torch import Tensor
 
 from evenhand.core.cache import cache_root
 from evenhand.core.errors import EvenhandError
+from evenhand.core.seeds import stream
 from evenhand.data.batches import Preprocessing
 from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
@@ -35,10 +37,13 @@ from evenhand.data.table import ArrayPixels, FilePixels
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import centre_crop
 from evenhand.training._feature_cache import FORMAT, FeatureStore
+from evenhand.training.compiled_backbone import compile_backbone
 
 BATCH_SIZE = 6
 """Larger batches are slower on a CPU: activations no longer fit its caches."""
 BATCH_SIZE_CUDA = 64
+COMPILE_FROM = 64
+"""Images from which on a faster graph of the network is made, which takes a second or two."""
 SAVE_EVERY = 10.0
 """Seconds between two saves: the most work that an interruption loses."""
 
@@ -126,6 +131,7 @@ class _Extraction:
     ) -> None:
         self.pixels, self.store, self.mirror, self.device = pixels, store, mirror, device
         self.backbone = backbone.to(device).to(memory_format=torch.channels_last)
+        self.features: Callable[[Tensor], Tensor] = self.backbone
         transform = backbone.transform
         stretch = transform.resize_rule == "stretch"
         self.reader = RowReader(pixels, transform.resize_size, len(transform.mean), transform.interpolation, stretch)
@@ -142,6 +148,8 @@ class _Extraction:
         """Compute the features of each image once, copy them to its rows, and save regularly."""
         pending: list[bytes] = []
         size = BATCH_SIZE if self.device.type == "cpu" else BATCH_SIZE_CUDA
+        if self.device.type == "cpu" and len(rows) >= COMPILE_FROM:
+            self.features = compile_backbone(self.backbone, self._example(size))
         saved, keeping = time.monotonic(), True
         try:
             for batch in read_ahead(rows.items(), self._read, size):
@@ -185,10 +193,17 @@ class _Extraction:
         image = with_channels(centre_crop(image, self.crop), len(self.preprocessing.mean))
         return image[:, ::-1] if self.mirror else image
 
+    def _example(self, size: int) -> Tensor:
+        """Return normalised noise, (N, C, S, S)."""
+        noise = stream(0, "noise").integers(
+            0, 256, (size, self.crop, self.crop, len(self.preprocessing.mean)), np.uint8
+        )
+        return self.preprocessing.normalise(torch.from_numpy(noise).permute(0, 3, 1, 2))
+
     @torch.inference_mode()
     def _forward(self, images: list[NDArray[np.uint8]]) -> NDArray[np.float16]:
         pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
-        features = self.backbone(self.preprocessing.normalise(pixels)).half()
+        features = self.features(self.preprocessing.normalise(pixels)).half()
         if not features.isfinite().all():
             raise EvenhandError(
                 f"{self.backbone.name} gives features that are NaN or beyond float16; use other weights than "
