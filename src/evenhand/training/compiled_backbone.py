@@ -79,7 +79,7 @@ def _export(backbone: Backbone, images: Tensor) -> bytes:
         torch.onnx.export(
             backbone,
             (images.contiguous(),),
-            file,
+            file,  # type: ignore[arg-type] # the exporter that traces takes it
             input_names=["images"],
             output_names=["features"],
             dynamic_axes={"images": {0: "batch"}, "features": {0: "batch"}},
