@@ -69,7 +69,7 @@ def test_practically_equivalent() -> None:
 def test_undecided_reports_how_many_more_seeds_are_needed() -> None:
     [found] = differences_of(focal=plus(0.5, -0.4, 1.6))
     assert difference_sentence(found).startswith(
-        "balanced accuracy: focal +0.6 [-1.9, 3.1] against ce: undecided with 3"
+        "balanced accuracy: focal +0.6 [-1.9, 3.2] against ce: undecided with 3"
     )
     assert difference_sentence(found).endswith(f"about {3 + found.more_seeds} seeds would be needed")
     assert 8 < found.more_seeds < 60, "a difference of 0.6 spreads"

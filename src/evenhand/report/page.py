@@ -16,7 +16,7 @@ from markupsafe import Markup
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_target, enclosing, write_text
 from evenhand.core.text import some
-from evenhand.experiments.comparison._render import ensemble_note
+from evenhand.experiments.comparison.verdict import ensemble_note
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
 from evenhand.report._escape import page_environment

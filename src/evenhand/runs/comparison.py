@@ -3,8 +3,10 @@
 This module is the only reader and writer of both. It needs no torch.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +26,7 @@ from pydantic import (
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json, read_json_bytes, write_json
+from evenhand.core.locks import take_lock
 from evenhand.core.opening import LINK, is_regular, link_within
 from evenhand.core.text import clipped
 from evenhand.metrics.registry import METRICS
@@ -32,6 +35,7 @@ from evenhand.runs.filenames import INTERIM_ANALYSES as INTERIM_ANALYSES
 from evenhand.runs.run import Run
 from evenhand.statistics.image_sampling import ImageError
 
+LEDGER_LOCK = ".looks.lock"
 LARGEST = 2**25
 """Bytes of either file."""
 
@@ -322,6 +326,24 @@ class InterimAnalysis(_Content):
     differences: list[Difference]
     exploratory: bool = False
     """Made after the 5% had been spent: it claims nothing."""
+
+
+@contextlib.contextmanager
+def locked_ledger(folder: Path) -> Iterator[None]:
+    """Hold the lock of the interim analyses of a folder, from reading what was spent to writing what is."""
+    lock = take_lock(folder / LEDGER_LOCK, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()  # the file stays: another process may wait for it
+
+
+def read_ledger(folder: Path) -> dict[str, list[InterimAnalysis]]:
+    """Read all interim analyses in a folder, by comparison; they share one 5%."""
+    path = folder / INTERIM_ANALYSES
+    families = read_json(path, LARGEST) if path.is_file() else {}
+    return {family: read_interim_analyses(folder, family) for family in families}
 
 
 def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:

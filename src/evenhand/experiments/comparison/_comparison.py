@@ -82,7 +82,8 @@ def compare_runs(
     """Compare finished runs that differ in objective and seed only.
 
     Runs of one seed share their images, initial weights and batch order, so differences are paired by seed. The target
-    is the expected paired difference over seeds, and over test images of which these are a sample.
+    is the expected paired difference over seeds, and over test images of which these are a sample. Where seeds rotate
+    through the images, it is that over new images and new training sets of this size.
 
     Several settings of one objective (`cce:gamma=-0.5`, `cce:gamma=-1`) are all in the table and all tested, unless
     they are to be tuned.
@@ -130,6 +131,8 @@ def compare_runs(
         test_set.targets,
         {metric: few if metric == "few" else None for metric in tested},
         test_set.groups,
+        train_counts=np.rint(np.mean([each.train_counts for each in results[chosen]], axis=0)).astype(np.int64),
+        test_fraction=next(iter(picked[chosen].values())).config.data.test_fraction,
     )
     if len(seeds) > 1:
         steps = _resolutions(test_set, results[chosen])
@@ -209,7 +212,7 @@ def _seed_notes(test_set: TestSet, results: Sequence[TestResult]) -> list[str]:
         most = max(len(each.ids) for each in results)
         notes.append(
             f"Every seed has its own test set of up to {most:,} of the {len(test_set.ids):,} images; claims are about "
-            "all of them, and the spread over seeds includes their sampling."
+            "new images and new training sets of this size, and include that seeds share training images."
         )
     if len(results) == 1:
         notes.append("One seed: intervals cover test images, not training noise; run 3 seeds or more.")

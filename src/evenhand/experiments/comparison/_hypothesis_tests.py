@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from evenhand.runs.comparison import PRIMARY, Difference
+from evenhand.statistics._rotation import TEST_FRACTION
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.graphical_testing import chained_questions, claim_levels
 from evenhand.statistics.image_sampling import ImageError, paired_image_error
@@ -42,7 +43,10 @@ def judge_differences(
         baseline: the objective that the others are compared with.
         resolutions: for each metric what one test image changes; differences that vary by less are equal.
         images: for each metric and objective the sampling error of the test images; without it, claims are about these
-            test images only.
+            test images only. Rotation is passed here: where seeds have different test images, as in cross-validation,
+            :func:`~evenhand.statistics.paired_image_error` gets NaN for images that a seed did not test, and the
+            training counts and test fraction. Claims are then about new images and new training sets of this size
+            (:mod:`evenhand.statistics._rotation`).
         level: the significance level of all claims together.
         margin: smaller differences do not matter, as a fraction.
 
@@ -139,6 +143,9 @@ def image_errors(
     targets: NDArray[np.int64],
     classes: Mapping[str, Iterable[int] | None],
     groups: NDArray[np.str_] | None = None,
+    *,
+    train_counts: NDArray[np.int64] | None = None,
+    test_fraction: float = TEST_FRACTION,
 ) -> dict[str, dict[str, ImageError | None]]:
     """Estimate for each metric and objective the sampling error of the test images in its difference.
 
@@ -148,12 +155,22 @@ def image_errors(
         targets: (N,).
         classes: for each metric the classes to average over; None: all.
         groups: (N,), which images belong together.
+        train_counts: (K,), training images of each class, where seeds rotate; None: all that a fold leaves.
+        test_fraction: of each fold, where seeds rotate.
     """
     found: dict[str, dict[str, ImageError | None]] = {}
     for metric, chosen in classes.items():
         members = None if chosen is None else tuple(chosen)
         found[metric] = {
-            name: paired_image_error(own, correct[baseline], targets, groups=groups, classes=members)
+            name: paired_image_error(
+                own,
+                correct[baseline],
+                targets,
+                groups=groups,
+                classes=members,
+                train_counts=train_counts,
+                test_fraction=test_fraction,
+            )
             for name, own in correct.items()
             if name != baseline
         }

@@ -169,16 +169,6 @@ def class_changes(comparison: Comparison) -> list[str]:
     return lines
 
 
-def ensemble_note(comparison: Comparison) -> list[str]:
-    """Return what the recommended runs reach together, where it was measured."""
-    if comparison.ensemble is None or len(comparison.seeds) < 2:
-        return []
-    return [
-        f"All {len(comparison.seeds)} runs of {comparison.recommended} averaged (--ensemble) reach a balanced accuracy "
-        f"of {comparison.ensemble:.1%} on the test images."
-    ]
-
-
 def _heading(comparison: Comparison) -> str:
     seeds = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) != 1)}"
     return (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evenhand.runs.comparison import PRIMARY, TESTED, Certainty, Difference, EarlierDecision
+from evenhand.runs.comparison import PRIMARY, TESTED, Certainty, Comparison, Difference, EarlierDecision
 
 MOST_SEEDS = 12
 """The default of `--most-seeds`."""
@@ -218,6 +218,16 @@ def _undecided(chosen: str, primary: Sequence[Difference], undecided: Sequence[D
         f"{text}; {above_limit}about {total} seeds would be needed; start a new comparison with --seeds {total} "
         "--out NEW."
     )
+
+
+def ensemble_note(comparison: Comparison) -> list[str]:
+    """Return what the recommended runs reach together, where it was measured."""
+    if comparison.ensemble is None or len(comparison.seeds) < 2:
+        return []
+    return [
+        f"All {len(comparison.seeds)} runs of {comparison.recommended} averaged (--ensemble) reach a balanced accuracy "
+        f"of {comparison.ensemble:.1%} on the test images."
+    ]
 
 
 def in_points(mean: float, low: float | None, high: float | None) -> str:
