@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from evenhand.statistics._rotation import repeated_share, training_overlap, training_variance
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.image_sampling import paired_image_error
 from evenhand.statistics.moderated_t import moderated_differences
+from evenhand.statistics.rotation import repeated_share, training_overlap, training_variance
 from tests.statistics.rotation_simulation import LEARNERS, comparisons
 
 ANALYSES = {3: 0.010, 5: 0.010, 8: 0.015, 12: 0.015}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.statistics._rotation import (
+from evenhand.statistics.rotation import (
     TEST_FRACTION,
     UNKNOWN_NOISE,
     repeated_share,
@@ -52,7 +52,7 @@ def paired_image_error(
 
     Seeds may have different test images, as in cross-validation. Their differences then vary by images too, so an error
     over seeds misses only what repeated tests of an image and common training images add
-    (:mod:`evenhand.statistics._rotation`): that is `shared`, and the difference is one over new images and new training
+    (:mod:`evenhand.statistics.rotation`): that is `shared`, and the difference is one over new images and new training
     sets of this size.
 
     Args:

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from evenhand.runs.comparison import PRIMARY, Difference
-from evenhand.statistics._rotation import TEST_FRACTION
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.graphical_testing import chained_questions, claim_levels
 from evenhand.statistics.image_sampling import ImageError, paired_image_error
 from evenhand.statistics.moderated_t import moderated_differences
 from evenhand.statistics.paired import LEVEL
+from evenhand.statistics.rotation import TEST_FRACTION
 
 MARGIN = 0.01
 """The default margin, as a fraction: smaller differences do not matter."""
@@ -46,7 +46,7 @@ def judge_differences(
             test images only. Rotation is passed here: where seeds have different test images, as in cross-validation,
             :func:`~evenhand.statistics.paired_image_error` gets NaN for images that a seed did not test, and the
             training counts and test fraction. Claims are then about new images and new training sets of this size
-            (:mod:`evenhand.statistics._rotation`).
+            (:mod:`evenhand.statistics.rotation`).
         level: the significance level of all claims together.
         margin: smaller differences do not matter, as a fraction.
 
@@ -59,7 +59,7 @@ def judge_differences(
         >>> for each in judge_differences({"balanced_accuracy": values}, "ce"):
         ...     print(each.objective, each.outcome, round(each.p, 3), round(each.level, 4))
         cce better 0.001 0.025
-        cot undecided 0.11 0.0375
+        cot undecided 0.199 0.0375
     """
     metrics = sorted(values, key=lambda metric: metric != PRIMARY)
     others = [name for name in values[metrics[0]] if name != baseline] if metrics else []

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from evenhand.core.files import write_csv, write_text
 from evenhand.core.text import markdown_escaped, markdown_table, text_table, visible
 from evenhand.experiments.comparison._ascii_plot import plot_differences
-from evenhand.experiments.comparison.verdict import in_points, points
+from evenhand.experiments.comparison.verdict import ensemble_note, in_points, points
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.comparison import PRIMARY, TESTED, ClassRow, Comparison, Difference, ObjectiveRow
 

@@ -18,8 +18,8 @@ def difference_sentence(difference: Difference) -> str:
         >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
         >>> for difference in judge_differences({"balanced_accuracy": values}, "ce"):
         ...     print(difference_sentence(difference))
-        balanced accuracy: cce +2.0 [1.4, 2.7] over ce, 3 seeds
-        balanced accuracy: cot +0.7 [-0.4, 1.7] against ce: undecided with 3 seeds; about 8 seeds would be needed
+        balanced accuracy: cce +2.0 [1.4, 2.9] over ce, 3 seeds
+        balanced accuracy: cot +0.7 [-0.7, 1.7] against ce: undecided with 3 seeds; about 11 seeds would be needed
     """
     baseline, outcome = difference.baseline, difference.outcome
     start = f"{TESTED.get(difference.metric, difference.metric)}: {difference.objective}"
@@ -117,7 +117,7 @@ def recommend(
         >>> from evenhand.experiments.comparison.verdict import recommend
         >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80], "cce": [0.84, 0.85, 0.831]}
         >>> recommend(judge_differences({"balanced_accuracy": values}, "ce"), "ce").sentence
-        'Use cce: +4.0 [3.4, 4.7] over ce in balanced accuracy, 3 seeds.'
+        'Use cce: +4.0 [3.4, 4.9] over ce in balanced accuracy, 3 seeds.'
         >>> del values["cce"]
         >>> found = recommend(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
         >>> found.objective, found.certainty

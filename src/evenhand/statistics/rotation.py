@@ -28,7 +28,7 @@ def repeated_share(tests: NDArray[np.int64], seeds: int) -> float:
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.statistics._rotation import repeated_share
+        >>> from evenhand.statistics.rotation import repeated_share
         >>> repeated_share(np.array([1, 1, 1, 1, 1]), 5), repeated_share(np.array([3, 3, 3]), 3)
         (0.0, 1.0)
         >>> round(repeated_share(np.array([2, 2, 2, 1, 1]), 8), 3)
@@ -55,7 +55,7 @@ def training_overlap(
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.statistics._rotation import training_overlap
+        >>> from evenhand.statistics.rotation import training_overlap
         >>> training_overlap(np.array([40, 10]), np.array([10.0, 10.0]), 5, test_fraction=0.2)
         array([0.75  , 0.1875])
     """
@@ -102,7 +102,7 @@ def training_variance(
 
     Example:
         >>> import numpy as np
-        >>> from evenhand.statistics._rotation import training_variance
+        >>> from evenhand.statistics.rotation import training_variance
         >>> variances, overlap = np.array([0.001, 0.001]), np.array([0.75, 0.75])
         >>> round(training_variance(variances, np.array([10, 10]), np.array([8.0, 8.0]), overlap, 0.4), 6)
         0.0015
