@@ -123,13 +123,13 @@ def enclosing(path: Path | str, folders: Iterable[Path | str]) -> Path | None:
 
     Example:
         >>> from evenhand.core.files import enclosing
-        >>> enclosing("runs/a/report.html", ["runs/a"]).as_posix(), enclosing("report.html", ["runs/a"])
-        ('runs/a', None)
+        >>> enclosing("report.html", ["."]).as_posix(), enclosing("report.html", ["runs/a"])
+        ('.', None)
     """
-    for folder in map(Path, folders):
-        if folder in Path(path).parents and folder.is_dir():
-            return folder
-    return None
+    parents = Path(os.path.abspath(path)).parents
+    return next(
+        (Path(each) for each in folders if Path(os.path.abspath(each)) in parents and Path(each).is_dir()), None
+    )
 
 
 def check_target(path: Path | str) -> None:
