@@ -13,10 +13,12 @@ from evenhand.runs import filenames as names
 from evenhand.runs.run import Run
 from tests.trained import Trained, evenhand
 
+SLOW = pytest.mark.slow
+QUICK = (names.SUMMARY, names.HISTORY, names.LAST_WEIGHTS, names.FOLDERS[0], "report.html", "out.csv")
 PLANTED = (*names.FILES, *names.FOLDERS, "report.html", ".lock", "out.csv")
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", [each if each in QUICK else pytest.param(each, marks=SLOW) for each in PLANTED])
 def test_no_verb_writes_through_a_link_in_a_run(
     photos_run: Trained, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

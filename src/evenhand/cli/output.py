@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from evenhand.core.text import json_line, visible
+from evenhand.core.text import clipped, json_line, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,6 +25,9 @@ COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 GUIDE = "Which objective to try: docs/which-objective.md; `evenhand objectives` lists the parts."
 """A pointer to the documentation."""
 
+LONGEST_LINE = 600
+"""Characters of a line on stderr."""
+
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print lines, with control characters escaped."""
@@ -32,8 +35,8 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 
 def remark(text: str) -> None:
-    """Print a line on stderr."""
-    echo(f"evenhand: {text}", err=True)
+    """Print a line on stderr; of a long one, which quotes what was given, the beginning and the end."""
+    echo(f"evenhand: {clipped(text, LONGEST_LINE)}", err=True)
 
 
 def show_chosen_model(run: Path, *, ensemble: bool) -> None:

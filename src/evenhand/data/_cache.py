@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import replacing
+from evenhand.core.opening import open_regular
 from evenhand.data.table import FilePixels
 
 FORMAT = 1
@@ -72,7 +73,7 @@ def fingerprint(pixels: FilePixels, image_size: int | None, interpolation: str =
 def load_entry(folder: Path, key: str, rows: int) -> Entry | None:
     """Read an entry without its pixels; None if it is missing or damaged."""
     path = _path(folder, key)
-    with _damage(path), zipfile.ZipFile(path) as archive:
+    with _damage(path), open_regular(path) as file, zipfile.ZipFile(file) as archive:
         refuse_bomb((archive.getinfo(name) for name in ("header.json", "sizes")), path.stat().st_size)
         header: dict[str, Any] = json.loads(archive.read("header.json"))
         sizes = np.frombuffer(archive.read("sizes"), np.int64).reshape(-1, 2).copy()
@@ -89,7 +90,7 @@ def load_entry(folder: Path, key: str, rows: int) -> Entry | None:
 def load_pixels(folder: Path, key: str, entry: Entry) -> NDArray[np.uint8] | None:
     """Read the pixels of an entry, (bytes,); None if they are missing or damaged."""
     path = _path(folder, key)
-    with _damage(path), zipfile.ZipFile(path) as archive:
+    with _damage(path), open_regular(path) as file, zipfile.ZipFile(file) as archive:
         if "pixels" not in archive.namelist():
             return None
         if archive.getinfo("pixels").file_size != entry.nbytes:

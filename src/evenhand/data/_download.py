@@ -29,6 +29,7 @@ from rich.progress import (
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import cannot_write, replacing
+from evenhand.core.opening import open_regular
 from evenhand.data._arrays import reading
 
 _CHUNK = 1 << 20
@@ -110,7 +111,7 @@ def verify(path: Path, checksum: str) -> bool:
     """
     kind, digits = checksum.split(":")
     digest = hashlib.new(kind, usedforsecurity=False)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while content := file.read(_CHUNK):
             digest.update(content)
     return digest.hexdigest() == digits
@@ -122,7 +123,7 @@ def unpack(archive: Path, target: Path) -> None:
     Archives with members outside of it (`../`, absolute names, links) or of more than 4 GB are refused before anything
     is written.
     """
-    with reading(archive), zipfile.ZipFile(archive) as opened:
+    with reading(archive), open_regular(archive) as file, zipfile.ZipFile(file) as opened:
         members = opened.infolist()
         _refuse_dangerous(archive, members)
         temporary = None

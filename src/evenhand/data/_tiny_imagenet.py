@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.files import read_bytes
 from evenhand.core.text import some
 from evenhand.data._download import Remote, fetch, unpack, verify
 from evenhand.data.standard import TINY_IMAGENET, from_npz, part_note
@@ -40,8 +41,8 @@ def load_tiny_imagenet(root: Path, *, download: bool = True) -> SampleTable:
     if empty:
         raise EvenhandError(f"{folder} has no training images of {some(empty)}; unpack {ARCHIVE.file} again.")
     try:
-        class_names = name_classes((folder / "words.txt").read_text(encoding="utf-8"), wnids)
-    except (OSError, UnicodeDecodeError):
+        class_names = name_classes(read_bytes(folder / "words.txt", _LARGEST_TEXT).decode(), wnids)
+    except (EvenhandError, UnicodeDecodeError):
         class_names = tuple(wnids)
     number = {wnid: label for label, wnid in enumerate(wnids)}
     paths = [path for path, _ in train + test]
@@ -56,6 +57,10 @@ def load_tiny_imagenet(root: Path, *, download: bool = True) -> SampleTable:
         info=TINY_IMAGENET.info,
         notes=() if sizes == TINY_IMAGENET.sizes else (part_note(TINY_IMAGENET, sizes),),
     )
+
+
+_LARGEST_TEXT = 2**26
+"""Bytes of words.txt and of the annotations, which have 2.7e6 and 4.4e5."""
 
 
 def _obtain(root: Path, folder: Path, download: bool) -> None:
@@ -87,8 +92,8 @@ def _test_images(folder: Path, known: set[str]) -> list[tuple[str, str]]:
     """Return the path and class of the labelled validation images that are there."""
     path = folder / "val" / "val_annotations.txt"
     try:
-        lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        lines = [line.split("\t") for line in read_bytes(path, _LARGEST_TEXT).decode().splitlines() if line.strip()]
+    except (EvenhandError, UnicodeDecodeError) as error:
         raise EvenhandError(f"Cannot read {path}; unpack {ARCHIVE.file} again.") from error
     classes = {line[0]: line[1] if len(line) > 1 else "" for line in lines}
     present = _names(folder / "val" / "images")

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import open_regular, refuse_special
 from evenhand.data._arrays import Arrays, reading
 from evenhand.data._download import Remote, fetch
 from evenhand.data._tiny_imagenet import load_tiny_imagenet
@@ -144,7 +145,7 @@ def _read_idx(paths: Sequence[Path], shape: tuple[int, ...], most: int) -> list[
     """Read files in the idx format of MNIST, (N, *shape) of uint8 each, with N at most `most`."""
     parts = []
     for path in paths:
-        with reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with reading(path), open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             magic, count, *rest = struct.unpack(f">{2 + len(shape)}I", file.read(8 + 4 * len(shape)))
             if magic != 0x801 + len(shape) or tuple(rest) != shape or count > most:
                 raise EvenhandError(f"{path} is not of Fashion-MNIST: its header is {magic}, {count}, {rest}.")
@@ -166,6 +167,7 @@ def _read_mat(paths: Sequence[Path]) -> Arrays:
     images, labels = [], []
     for path in paths:
         with reading(path):
+            refuse_special(path.stat().st_mode, path)
             for name, shape, _ in whosmat(path):  # before it is decompressed
                 if math.prod(shape) > _MOST_SVHN + path.stat().st_size:
                     raise EvenhandError(f"{path} is not of SVHN: its {name} has {math.prod(shape):,} values.")
@@ -210,9 +212,10 @@ def _contents(place: Path, base_folder: str, names: set[str]) -> Iterator[tuple[
         if place.is_dir():
             for name in sorted(names):
                 if (place / name).is_file():
-                    yield name, (place / name).read_bytes()
+                    with open_regular(place / name) as listed:
+                        yield name, listed.read()
             return
-        with tarfile.open(place) as archive:
+        with open_regular(place) as opened, tarfile.open(fileobj=opened) as archive:
             for member in archive:
                 name = member.name.removeprefix(f"{base_folder}/")
                 if name in names and member.size < _LARGEST_PICKLE and (file := archive.extractfile(member)):

@@ -1,6 +1,7 @@
 """The Road Marking data set of Wu and Ranganathan (2012), cropped from its video frames."""
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import open_regular
 from evenhand.core.text import some
 from evenhand.data.table import DatasetInfo, FilePixels, SampleTable
 
@@ -111,7 +113,7 @@ def _read_annotations(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float64]
             f"images/ into {path.parent}."
         )
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with open_regular(path) as opened, io.TextIOWrapper(opened, encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
         corners = np.array([[float(value) for value in row[:8]] for row in rows])
         markings = np.array([row[8] for row in rows])
@@ -136,7 +138,7 @@ def _image_paths(folder: Path, count: int) -> list[str]:
         raise EvenhandError(f"{folder} lacks {some(missing, 3)}; get the road marking data set again from {PAGE}.")
     for path in paths:
         try:
-            with Image.open(folder / path) as image:
+            with open_regular(folder / path) as file, Image.open(file) as image:
                 size = image.size
         except (OSError, ValueError, SyntaxError):
             continue  # the decoder reports unreadable images

@@ -29,6 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import open_regular
 from evenhand.core.text import json_line
 from evenhand.report._escape import page_environment
 from evenhand.report._limits import FewLines, LimitedProtocol
@@ -261,7 +262,7 @@ class _Pages:
         if entry.files["report.html"].st_size > LARGEST_REPORT:
             return PlainTextResponse("This report is too large to be served; open report.html from disk.", 413)
         try:
-            file = (entry.path / "report.html").open("rb")
+            file = open_regular(entry.path / "report.html", within=entry.path)
         except OSError as error:
             raise HTTPException(404) from error
         # Streamed, so that a slow client does not keep the report in memory.

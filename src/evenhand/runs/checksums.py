@@ -29,8 +29,8 @@ def write_checked(path: Path, content: "bytes | memoryview") -> None:
     write_json(folder / CHECKSUMS, {**known, name: [new]}, within=folder)
 
 
-def check(path: Path) -> None:
-    """Compare a file of a run with its checksum, if there is one.
+def check(path: Path, *, within: Path | None = None) -> None:
+    """Compare a file of a run with its checksum, if there is one; no link is followed below `within`.
 
     Raises:
         EvenhandError: the checksum differs, or cannot be computed.
@@ -40,7 +40,7 @@ def check(path: Path) -> None:
     if expected is None:
         return
     try:
-        found = hash_file(path)
+        found = hash_file(path, within=within)
     except OSError as error:
         raise EvenhandError(f"{reason(error)}.") from error
     if found not in expected:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.files import read_json_bytes, write_text
+from evenhand.core.files import hash_file, read_json_bytes, write_text
 from evenhand.metrics import classification as metrics
 from evenhand.runs.config import Config, validate
 from evenhand.runs.name_defaults import with_frozen
@@ -174,7 +174,7 @@ def records_in(folder: Path | str) -> list[RunRecord]:
     for path in sorted(Path(folder).rglob("*.json")):
         record = read_record(path)
         other, _ = found.setdefault(record.name, (path, record))
-        if other.read_bytes() != path.read_bytes():
+        if hash_file(other) != hash_file(path):
             raise EvenhandError(f"{other} and {path} are different records of the run {record.name}; delete one.")
     return [record for _, record in found.values()]
 

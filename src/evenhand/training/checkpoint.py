@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -47,10 +48,10 @@ def load_weights(path: Path, *, within: Path | None = None) -> tuple[dict[str, T
     Raises:
         EvenhandError: the file is missing, damaged, or was not written by evenhand.
     """
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise EvenhandError(f"There are no weights in {path}; has the run finished an epoch?")
     try:
-        check(path)
+        check(path, within=within)
         with open_regular(path, within=within) as file:
             content = file.read()
         metadata = safetensors_metadata(content)
@@ -87,6 +88,9 @@ def load_classifier(path: Path, *, within: Path | None = None) -> tuple[Classifi
     # Checked first: a card can ask for a last layer that fits no memory.
     if not any(tensor.shape[:1] == (len(card.class_names),) for tensor in tensors.values()):
         raise EvenhandError(f"The weights in {path} are not those of {len(card.class_names):,} classes.")
+    whole = sorted({str(tensor.dtype) for name, tensor in tensors.items() if not _is_kept_as(tensor, name)})
+    if whole:
+        raise EvenhandError(f"The weights in {path} are {', '.join(whole)}, not float32, so they are not of this run.")
     model = card.build(near=path.parent.parent)
     try:
         if card.backbone is None:
@@ -97,6 +101,11 @@ def load_classifier(path: Path, *, within: Path | None = None) -> tuple[Classifi
     except RuntimeError as error:
         raise EvenhandError(f"The weights in {path} do not fit {card.model}: {reason(error)}.") from error
     return model, card
+
+
+def _is_kept_as(tensor: Tensor, name: str) -> bool:
+    """Return whether a tensor has the type that training writes: float32, and whole numbers only to count batches."""
+    return tensor.dtype == (torch.int64 if name.endswith("num_batches_tracked") else torch.float32)
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -116,10 +125,10 @@ def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
     Raises:
         EvenhandError: the file is missing or damaged, or belongs to another config.
     """
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise EvenhandError(f"There is nothing to resume in {path.parent.parent}: it has finished no epoch.")
     try:
-        check(path)
+        check(path, within=path.parent.parent)
         with open_regular(path, within=path.parent.parent) as file:
             content = io.BytesIO(file.read())
         with zipfile.ZipFile(content) as archive:

@@ -1,5 +1,6 @@
 """Derived runs: runs that differ only after training share it, and the second is made from the first."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
     run.write_splits(source.splits)
     run.write_history(source.history)
     for old, new in ((source.best_weights, run.best_weights), (source.last_weights, run.last_weights)):
-        if old.is_file():
+        if os.path.lexists(old):
             with open_regular(old, within=source.path) as file:
                 write_checked(new, file.read())
     if source.validation_predictions is not None:

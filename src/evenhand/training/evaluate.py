@@ -19,7 +19,7 @@ from evenhand.runs.filenames import ADJUSTMENT
 from evenhand.runs.run import Run, none_if_unreadable, read_leniently
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
-from evenhand.training.predict import TrainedModel, load, selected_weights
+from evenhand.training.predict import TrainedModel, load
 from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prepare import prepare
 from evenhand.training.results import Evaluation as Evaluation
@@ -144,7 +144,7 @@ def _known_rows(
 def _load(folder: Run) -> tuple[TrainedModel, Config]:
     if folder.path.is_file():
         folder.require()  # a file of weights does not name its test set
-    return load(selected_weights(folder.path)), folder.config  # the weights alone, without any adjustment
+    return load(folder.path, adjust=False), folder.config
 
 
 def _own_adjustment(folder: Run, stored: Predictions | None) -> NDArray[np.float64] | None:

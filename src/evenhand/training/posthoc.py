@@ -145,7 +145,7 @@ def _predict_normalised(
     run: Run, tau: float, split: str, *, data_root: Path | str | None, skip_bad: bool, allow_outside: bool
 ) -> Predictions:
     config = run.config
-    model = load(selected_weights(run.path))
+    model = load(run.path, adjust=False)
     normalise_head(model.network, tau)
     table = load_source(
         config.data.source,

@@ -180,7 +180,11 @@ class TrainedModel:
 
 
 def load(
-    run: os.PathLike[str] | str, *, device: torch.device | str | None = None, ensemble: bool = False
+    run: os.PathLike[str] | str,
+    *,
+    device: torch.device | str | None = None,
+    ensemble: bool = False,
+    adjust: bool = True,
 ) -> TrainedModel:
     """Load a trained model.
 
@@ -189,6 +193,7 @@ def load(
             comparison, whose recommended objective's run with the best validation result is loaded.
         device: of the computation; None: a CUDA GPU if there is one, else the CPU.
         ensemble: for a comparison: average the probabilities of all runs of the recommended objective.
+        adjust: apply the adjustment that a run was given after training, if any.
 
     Raises:
         EvenhandError: the run is missing or not finished, or its weights are damaged.
@@ -213,6 +218,8 @@ def load(
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
     network, card = load_classifier(selected_weights(run), within=Path(run) if Path(run).is_dir() else None)
+    if Path(run).is_dir() and card.model != (expected := Run(Path(run)).config.model.name):
+        raise EvenhandError(f"The weights in {run} are of {card.model}, but the run is of {expected}; restore its own.")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -220,7 +227,8 @@ def load(
         network = network.to(place).to(memory_format=torch.channels_last)
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
-    adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if Path(run).is_dir() else None
+    own = adjust and Path(run).is_dir()
+    adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if own else None
     if adjusted is not None and adjusted.kind == "tau-normalised":
         normalise_head(network, adjusted.tau or 0.0)
         adjusted = None
