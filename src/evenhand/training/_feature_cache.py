@@ -89,7 +89,7 @@ class FeatureStore:
         try:
             part = read_arrays(path, ["key", "digests"])
             if str(part["key"]) != self.key:
-                raise _ForeignPart("they belong to other weights or another preprocessing")
+                raise _ForeignPartError("they belong to other weights or another preprocessing")
             digests = [row.tobytes() for row in part["digests"]]
             if rows.keys().isdisjoint(digests):
                 return set()
@@ -100,7 +100,7 @@ class FeatureStore:
             if not path.exists():  # cleared by another process
                 return set()
             _logger.warning("The cached features in %s cannot be used (%s) and are computed again.", path, error)
-            if not isinstance(error, _ForeignPart) and not _may_pass(error):  # damaged for good: warn only once
+            if not isinstance(error, _ForeignPartError) and not _may_pass(error):  # damaged for good: warn only once
                 with suppress(OSError):
                     path.unlink()
             return set()
@@ -110,7 +110,7 @@ class FeatureStore:
         return {digest for _, digest in known}
 
 
-class _ForeignPart(ValueError):
+class _ForeignPartError(ValueError):
     """Features of another store: of no use here, but good, so they are kept."""
 
 
