@@ -1,15 +1,18 @@
-"""Measure the time to extract features, relative to the network alone.
+"""Measure the time to extract features, relative to the network alone in torch.
 
-    python benchmarks/features.py FOLDER [--model lite0] [--images 128] [--rounds 5] [--threads 1]
+    python benchmarks/features.py FOLDER [--model lite0] [--images 512] [--rounds 5] [--threads 1]
 
-Images per second of `extract_features` on the photos of a folder, with decoding and storing, and of the network's
-forward pass on batches of the same size in memory. The two take turns; medians over the rounds are printed.
+Images per second of `extract_features` on the photos of a folder, with decoding, storing and the making of the graph,
+with the network in torch and with the graph that it uses; and of forward passes of both on batches in memory. They take
+turns; medians over the rounds are printed, and ratios of CPU time, which a busy machine changes less.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,7 +20,9 @@ import torch
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.models.backbone import load_backbone
-from evenhand.training.features import BATCH_SIZE, extract_features
+from evenhand.training import features
+from evenhand.training.compiled_backbone import compile_backbone
+from evenhand.training.features import BATCH_SIZE
 
 
 def main() -> None:
@@ -25,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--model", default="lite0")
-    parser.add_argument("--images", type=int, default=128)
+    parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -38,21 +43,40 @@ def main() -> None:
     backbone = load_backbone(options.model).to(memory_format=torch.channels_last)
     size = backbone.transform.crop_size
     batch = torch.randn(BATCH_SIZE, 3, size, size).contiguous(memory_format=torch.channels_last)
-    speeds: dict[str, list[float]] = {"network alone": [], "features": []}
-    for _ in range(options.rounds):
-        start = time.perf_counter()
+    graph = compile_backbone(backbone, batch)
+    number = len(chosen) // BATCH_SIZE
+
+    def forward(network: Callable[[torch.Tensor], torch.Tensor]) -> None:
         with torch.inference_mode():
-            for _ in range(len(chosen) // BATCH_SIZE):
-                backbone(batch)
-        speeds["network alone"].append(len(chosen) // BATCH_SIZE * BATCH_SIZE / (time.perf_counter() - start))
+            for _ in range(number):
+                network(batch)
+
+    def extract(compile_from: float) -> None:
+        features.COMPILE_FROM = compile_from  # type: ignore[assignment]
         with tempfile.TemporaryDirectory() as cache:
-            start = time.perf_counter()
-            extract_features(chosen, backbone, cache=Path(cache))
-            speeds["features"].append(len(chosen) / (time.perf_counter() - start))
-    for name, values in speeds.items():
-        print(f"{name}: {statistics.median(values):.1f} images/s ({options.model}, {options.threads} threads)")
-    ratios = [whole / alone for whole, alone in zip(speeds["features"], speeds["network alone"], strict=True)]
-    print(f"features / network alone: {statistics.median(ratios):.2f}")
+            features.extract_features(chosen, backbone, cache=Path(cache), progress=False)
+
+    # Each way, its images, and the way it is compared with.
+    ways: dict[str, tuple[Callable[[], None], int, str]] = {
+        "network in torch": (lambda: forward(backbone), number * BATCH_SIZE, "network in torch"),
+        "network as a graph": (lambda: forward(graph), number * BATCH_SIZE, "network in torch"),
+        "features by torch": (lambda: extract(math.inf), len(chosen), "features by torch"),
+        "features": (lambda: extract(0), len(chosen), "features by torch"),
+    }
+    wall: dict[str, list[float]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(options.rounds):
+        for name, (work, images, _) in ways.items():
+            start, used = time.perf_counter(), time.process_time()
+            work()
+            wall[name].append(images / (time.perf_counter() - start))
+            cpu[name].append(images / (time.process_time() - used))
+    for name, (_, _, plain) in ways.items():
+        ratio = statistics.median(one / other for one, other in zip(cpu[name], cpu[plain], strict=True))
+        speed = f"{statistics.median(wall[name]):.1f} images/s ({options.model}, {options.threads} threads)"
+        print(f"{name}: {speed}; {ratio:.2f} times as fast as {plain} by CPU time")
+    with torch.inference_mode():
+        print(f"largest difference of features: {float((graph(batch) - backbone(batch)).abs().max()):.1g}")
 
 
 if __name__ == "__main__":

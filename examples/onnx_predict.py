@@ -6,15 +6,21 @@
 Prints the most probable class of each image. Preprocessing is stored in the model's metadata.
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
-from numpy.typing import NDArray
-from PIL import Image, ImageOps
+try:
+    import numpy as np
+    import onnxruntime
+    from numpy.typing import NDArray
+    from PIL import Image, ImageOps
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"{error.name} is missing; install it with: pip install onnxruntime numpy pillow")
 
 FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -66,11 +72,25 @@ def load(path: Path | str) -> tuple[onnxruntime.InferenceSession, dict[str, Any]
 
 def main() -> None:
     """Classify the images named on the command line."""
-    model, *images = sys.argv[1:]
-    session, metadata = load(model)
-    for image in images:
-        (logits,) = session.run(["logits"], {"images": prepare(image, metadata)[None]})
-        print(f"{image}: {metadata['class_names'][int(logits[0].argmax())]}")
+    parser = argparse.ArgumentParser(description="Classify images with a model that evenhand exported to ONNX.")
+    parser.add_argument("model", help="file that `evenhand export RUN --onnx FILE` wrote")
+    parser.add_argument("images", nargs="+", help="image files")
+    given = parser.parse_args()
+    for file in (given.model, *given.images):
+        if not Path(file).is_file():
+            sys.exit(f"There is no file {file}.")
+    try:
+        session, metadata = load(given.model)
+        class_names = metadata["class_names"]
+    except Exception as error:  # onnxruntime has an error of its own for each fault
+        sys.exit(f"Cannot use {given.model} ({type(error).__name__}); give a file that evenhand export wrote.")
+    for image in given.images:
+        try:
+            pixels = prepare(image, metadata)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            sys.exit(f"Cannot read {image}: {error}.")
+        (logits,) = session.run(["logits"], {"images": pixels[None]})
+        print(f"{image}: {class_names[int(logits[0].argmax())]}")
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def test_predictions_for_spreadsheets_and_raw(
 
 def test_predictions_on_a_terminal_are_spelled_out(capsys: Capture, monkeypatch: Patch, odd: Trained) -> None:
     module = importlib.import_module("evenhand.cli.predict")
-    monkeypatch.setattr(module, "_output", lambda _: contextlib.nullcontext(Terminal()))
+    monkeypatch.setattr(module, "_output", lambda *_: contextlib.nullcontext(Terminal()))
     written.clear()
     code, _, _ = evenhand(capsys, monkeypatch, "predict", odd.run, odd.photos)
     assert code == 0

@@ -145,7 +145,7 @@ def test_it_goes_on_while_something_is_open_and_keeps_what_was_decided(tmp_path:
     comparison = analysed(plan(tmp_path, "ce", "cce", "cot", most_seeds=5), runs)
     assert runs.asked == [9, 15]
     by_name = {each.objective: each for each in comparison.differences if each.metric == "balanced_accuracy"}
-    assert (by_name["cce"].seeds, by_name["cce"].outcome) == (3, "better"), "as the first analysis decided"
+    assert (by_name["cce"].seeds, by_name["cce"].outcome) == (5, "better"), "the numbers are those of all seeds"
     assert by_name["cot"].seeds == 5
     levels = [each.level for each in read_interim_analyses(tmp_path, plan(tmp_path, "ce", "cce", "cot").family)]
     assert levels == pytest.approx([0.01, 0.04]), "the last analysis has all that is left"
@@ -160,6 +160,47 @@ def test_seeds_added_to_a_single_analysis_are_exploratory(tmp_path: Path) -> Non
     assert second.notes[0].startswith("Exploratory: the 5% were spent at 3 seeds")
     again = analysed(plan(tmp_path, "ce", "cot", seeds=3), runs)
     assert again.verdicts == first.verdicts
+
+
+@pytest.mark.parametrize(
+    ("objectives", "baseline", "margin", "exploratory"),
+    [
+        (("ce", "cce"), None, 0.01, True),  # some of the rivals
+        (("ce", "cce", "focal"), None, 0.01, True),  # some, and another
+        (("ce", "cce", "cot"), "cce", 0.01, True),  # a rival as baseline
+        (("ce", "focal"), None, 0.02, True),  # another margin
+        (("focal", "ce"), "focal", 0.01, True),  # the baseline as rival
+        (("ce", "focal"), None, 0.01, False),  # all new
+        (("ce", "cce", "cot", "focal"), None, 0.01, False),  # all of them, and more
+    ],
+)
+def test_comparisons_of_a_folder_share_the_5_percent(
+    tmp_path: Path, objectives: tuple[str, ...], baseline: str | None, margin: float, exploratory: bool
+) -> None:
+    runs = Runs(ce=CE, cce=SAME, cot=SAME, focal=SAME)
+    analysed(plan(tmp_path, "ce", "cce", "cot", most_seeds=5), runs)
+    ledger = json.loads((tmp_path / "looks.json").read_text())
+    [first] = ledger.values()
+    first[1]["level"] = 0.01  # as if 8 seeds were still planned
+    (tmp_path / "looks.json").write_text(json.dumps(ledger))
+    found = analysed(plan(tmp_path, *objectives, baseline=baseline, margin=margin, seeds=3), runs)
+    assert found.verdicts[-1].startswith("Exploratory") == exploratory
+    made = [each for own in json.loads((tmp_path / "looks.json").read_text()).values() for each in own]
+    assert sum(each["level"] for each in made if not each["exploratory"]) <= 0.05 + 1e-9
+
+
+def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cce=BETTER)
+
+    def one_fails(jobs: Sequence[Job]) -> list[Failure]:
+        runs([job for job in jobs if job is not jobs[-1]])
+        return [Failure(jobs[-1], "It burst.")]
+
+    found, failures = compare_sequentially(plan(tmp_path, "ce", "cce", seeds=4), one_fails)
+    assert len(failures) == 1
+    assert found.verdicts[-1].startswith("Exploratory: ")
+    assert not (tmp_path / "looks.json").exists()
+    assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
 
 
 def test_one_seed_spends_nothing(tmp_path: Path) -> None:

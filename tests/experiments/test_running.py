@@ -17,7 +17,7 @@ import torch
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed, is_locked
 from evenhand.experiments.grid import _worker as one_run
-from evenhand.experiments.grid import local
+from evenhand.experiments.grid import local, threads
 from evenhand.experiments.grid._engine import End
 from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status, write_failure
@@ -205,9 +205,18 @@ def test_workers_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp
     assert default_workers(jobs) == 4
     assert default_workers(3 * jobs) == 8
     assert default_workers([]) == 1
-    for given, workers, threads in (("", 5, 2), ("", 30, 1), ("1", 2, 1), ("4", 2, 4), ("64", 2, 6), ("x", 2, 6)):
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-        assert local._threads(workers) == threads
+
+
+@pytest.mark.parametrize(
+    ("given", "processors", "expected"), [("", 12, 1), ("", 64, 8), ("3", 12, 3), ("x", 16, 2), ("0", 2, 1)]
+)
+def test_all_runs_of_a_grid_have_one_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, processors: int, expected: int
+) -> None:
+    monkeypatch.setattr(threads, "count_processors", lambda: processors)
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    jobs = small_grid(tmp_path)
+    assert threads.grid_threads(jobs) == threads.grid_threads(jobs[:1]) == expected
 
 
 def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison._hypothesis_tests import image_errors
-from evenhand.experiments.comparison.verdict import conclusion
+from evenhand.experiments.comparison.verdict import recommend
 from evenhand.runs.comparison import Difference
 from evenhand.statistics.paired import balanced_resolution
 
@@ -40,8 +40,15 @@ def heavy_and_uneven(rng: np.random.Generator, series: int, seeds: int) -> NDArr
     return heavy(rng, series, seeds) * np.exp(rng.normal(0, 0.5, (series, 1)))
 
 
-def skewed(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float64]:
-    return rng.exponential(1, (series, seeds))
+def skewed_baseline(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float64]:
+    """Exponential noise in one arm, and normal noise of half its spread in the others."""
+    noise = rng.normal(0, 0.5, (series, seeds))
+    noise[0] = rng.exponential(1, seeds) - 1
+    return noise
+
+
+def skewed_rival(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float64]:
+    return skewed_baseline(rng, series, seeds)[::-1]
 
 
 def tied(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float64]:
@@ -49,7 +56,15 @@ def tied(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float6
     return np.round(rng.uniform(0, 1) + rng.normal(0, rng.choice([0.2, 0.5, 0.7, 1.0]), (series, seeds)))
 
 
-NOISES = {"equal": equal, "uneven": uneven, "heavy": heavy, "both": heavy_and_uneven, "skewed": skewed, "tied": tied}
+def collapsing(rng: np.random.Generator, series: int, seeds: int) -> NDArray[np.float64]:
+    """8% of one rival's runs lose ten standard deviations; the others gain, so that its mean is the baseline's."""
+    noise = rng.normal(0, 1, (series, seeds))
+    noise[-1] += 0.8 - 10 * (rng.random(seeds) < 0.08)
+    return noise
+
+
+NOISES = {"equal": equal, "uneven": uneven, "heavy": heavy, "both": heavy_and_uneven, "tied": tied}
+SKEWED = {"baseline": skewed_baseline, "rival": skewed_rival}
 
 
 def compare(
@@ -84,7 +99,11 @@ def wrong(found: list[Difference], truth: dict[str, float]) -> bool:
             return True
         if each.outcome.startswith("worse") and true >= 0:
             return True
-        if each.outcome.endswith("matters") and abs(true) >= each.margin:
+        if (
+            each.outcome
+            in ("practically equivalent", "better by less than the margin", "worse by less than the margin")
+            and abs(true) >= each.margin
+        ):
             return True
     return False
 
@@ -111,19 +130,40 @@ def test_without_a_true_difference_one_is_claimed_in_at_most_5_percent_of_many(
     assert share_wrong(NOISES[noise], rivals, seeds, LONG) <= limit(LONG)
 
 
+@pytest.mark.parametrize("arm", SKEWED)
+@pytest.mark.parametrize(("rivals", "seeds"), [(1, 3), (3, 5)])
+def test_one_skewed_arm_is_rarely_claimed(arm: str, rivals: int, seeds: int) -> None:
+    assert share_wrong(SKEWED[arm], rivals, seeds, SHORT) <= 0.06 + tolerance(0.06, SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", SKEWED)
+@pytest.mark.parametrize("seeds", [3, 5, 8, 12])
+@pytest.mark.parametrize("rivals", [1, 2, 3, 7])
+def test_one_skewed_arm_is_rarely_claimed_in_many(arm: str, rivals: int, seeds: int) -> None:
+    assert share_wrong(SKEWED[arm], rivals, seeds, LONG) <= 0.06 + tolerance(0.06, LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "most"), [(3, 0.07), (5, 0.10), (8, 0.13), (12, 0.155)])
+def test_collapses_that_no_seed_shows_are_claimed_more_often(seeds: int, most: float) -> None:
+    """Not 5%: with 8 seeds half of the comparisons show no collapse, and are then those of a better objective."""
+    assert share_wrong(collapsing, 1, seeds, LONG) <= most
+
+
 def power(seeds: int, trials: int) -> float:
     """Of a true difference of 2 standard deviations of the paired difference, in one of 3 objectives."""
     rng, gains = np.random.default_rng(seeds), [2 * sqrt(2), 0, 0]
     return float(np.mean([compare(rng, equal, 3, seeds, gains)[0].outcome == "better" for _ in range(trials)]))
 
 
-@pytest.mark.parametrize(("seeds", "least"), [(3, 0.45), (5, 0.75)])
+@pytest.mark.parametrize(("seeds", "least"), [(3, 0.37), (5, 0.75)])
 def test_a_difference_of_two_standard_deviations_is_found(seeds: int, least: float) -> None:
     assert power(seeds, SHORT) >= least - tolerance(least, SHORT) / 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "least"), [(3, 0.45), (5, 0.75)])
+@pytest.mark.parametrize(("seeds", "least"), [(3, 0.37), (5, 0.75)])
 def test_a_difference_of_two_standard_deviations_is_found_in_many(seeds: int, least: float) -> None:
     assert power(seeds, LONG) >= least
 
@@ -163,15 +203,15 @@ def test_true_differences_and_differences_at_the_margin_make_no_more_errors_in_m
 def test_that_no_difference_matters_is_found() -> None:
     rng = np.random.default_rng(0)
     found = [compare(rng, equal, 3, 5, unit=0.002)[0].outcome for _ in range(200)]
-    assert np.mean([each == "no difference that matters" for each in found]) > 0.8
+    assert np.mean([each == "practically equivalent" for each in found]) > 0.8
 
 
 def test_the_last_line_claims_no_more_than_the_others() -> None:
     rng = np.random.default_rng(1)
     for _ in range(300):
         found = compare(rng, equal, 3, 4, rng.normal(0, 2, 3))
-        better = [each.objective for each in found[:3] if each.outcome.startswith("better")]
-        sentence = conclusion(found, "ce")
+        better = [each.objective for each in found[:3] if each.outcome.startswith("better") and each.mean >= 0.01]
+        sentence = recommend(found, "ce").sentence
         assert sentence.startswith("Use o") == bool(better)
         assert all(name in sentence for name in better)
 

@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.experiments.comparison import judge_differences
-from evenhand.experiments.comparison.verdict import conclusion, difference_sentence, in_points, verdict_sentences
+from evenhand.experiments.comparison.verdict import (
+    difference_sentence,
+    in_points,
+    keep_earlier,
+    recommend,
+    verdict_sentences,
+)
 from evenhand.runs.comparison import Difference
 from evenhand.statistics.image_sampling import ImageError
 
@@ -46,26 +52,26 @@ def test_by_less_than_the_margin() -> None:
         "better by less than the margin",
         "worse by less than the margin",
     ]
-    assert difference_sentence(up[0]).endswith("over ce, by less than the margin (1 point), 5 seeds")
-    assert conclusion(up, "ce") == "Use cce: better than ce in balanced accuracy, by less than 1 point."
+    assert difference_sentence(up[0]).endswith("over ce, by less than the margin (1 pp), 5 seeds")
+    assert recommend(up, "ce").sentence == "Use ce: cce is better by less than the margin of 1 pp."
     [wide] = judge_differences({"few": {"ce": CE, "cce": plus(0.5, 0.6, 0.55, 0.6, 0.5)}}, "ce", margin=0.001)
     assert wide.outcome == "better"
 
 
-def test_no_difference_that_matters() -> None:
+def test_practically_equivalent() -> None:
     found = differences_of(cot=plus(0.1, -0.2, 0.2, 0.1, -0.1))
-    assert [each.outcome for each in found] == ["no difference that matters"]
+    assert [each.outcome for each in found] == ["practically equivalent"]
     assert found[0].decided
-    assert "no difference that matters (below 1 point), 5 seeds" in difference_sentence(found[0])
-    assert conclusion(found, "ce") == "Use ce: cot is no different by 1 point or more."
+    assert "practically equivalent (within ±1 pp), 5 seeds" in difference_sentence(found[0])
+    assert recommend(found, "ce").sentence == "Use ce: cot is practically equivalent (within ±1 pp)."
 
 
 def test_undecided_reports_how_many_more_seeds_are_needed() -> None:
     [found] = differences_of(focal=plus(0.5, -0.4, 1.6))
     assert difference_sentence(found).startswith(
-        "balanced accuracy: focal +0.6 [-1.9, 3.1] against ce: undecided with 3"
+        "balanced accuracy: focal +0.6 [-1.9, 3.2] against ce: undecided with 3"
     )
-    assert difference_sentence(found).endswith(f"{found.more_seeds} more would probably decide")
+    assert difference_sentence(found).endswith(f"about {3 + found.more_seeds} seeds would be needed")
     assert 8 < found.more_seeds < 60, "a difference of 0.6 spreads"
     [sure] = differences_of(focal=plus(1.5, 0.6, 2.6))
     assert sure.outcome == "undecided"
@@ -81,7 +87,9 @@ def test_more_seeds_do_not_help_where_test_images_decide() -> None:
     assert verdict_sentences([found])[0].endswith("may not hold on other test images")
     assert found.low < 0 < found.high
     assert "better on these test images only" in difference_sentence(found)
-    assert conclusion([found], "ce").startswith("No winner yet: cce is better than ce on these test images only")
+    best = recommend([found], "ce")
+    assert (best.objective, best.certainty) == ("cce", "undecided")
+    assert best.sentence.endswith("cce is better on these test images only; test on more images.")
     many = {"balanced_accuracy": {"cce": ImageError(0.018, error=0.003, shared=0.003, freedom=5000)}}
     [found] = judge_differences(values, "ce", images=many)
     assert found.outcome == "better"
@@ -123,7 +131,7 @@ def test_every_claim_is_read_from_its_interval(values: list[list[float]]) -> Non
         if each.level and each.low is not None and each.spread:
             assert each.claimed == (not each.low <= 0 <= each.high)
             inside = max(abs(each.low), abs(each.high)) < 0.01
-            assert inside == each.outcome.endswith(("matters", "the margin"))
+            assert inside == each.outcome.endswith(("equivalent", "the margin"))
 
 
 def test_few_shot_classes_are_tested_behind_balanced_accuracy() -> None:
@@ -136,9 +144,9 @@ def test_few_shot_classes_are_tested_behind_balanced_accuracy() -> None:
         ("few", "a"),
         ("few", "b"),
     ]
-    assert [each.outcome for each in found] == ["better", "undecided", "better", "undecided"]
+    assert [each.outcome for each in found] == ["better", "undecided", "better", "not tested"]
     assert [each.level for each in found] == pytest.approx([0.025, 0.025 + 0.00625, 0.0125, 0])
-    assert found[3].words == "not tested"
+    assert (found[3].words, found[3].shown_p) == ("not tested", "")
     assert "balanced accuracy is tested first" in difference_sentence(found[3])
 
 
@@ -191,46 +199,81 @@ def claim(objective: str, metric: str, mean: float, *, sure: bool = True, seeds:
 
 
 BALANCED, FEW = "balanced_accuracy", "few"
+NO_RARE = {"ce": "ce recognises no image of its 3 few-shot classes (in 5 of 5 seeds)"}
 
 
 @pytest.mark.parametrize(
-    ("differences", "text"),
+    ("differences", "failed", "objective", "certainty", "words"),
     [
-        ([claim("cce", BALANCED, 1)], "Use cce: better than ce in balanced accuracy."),
+        ([claim("cce", BALANCED, 0.03)], {}, "cce", "shown", "Use cce: +3.0 [3.0, 3.0] over ce in balanced accuracy"),
+        ([claim("cce", BALANCED, 0.03), claim("cce", FEW, 0.1)], {}, "cce", "shown", "better for few-shot classes too"),
+        ([claim("cce", BALANCED, 0.03), claim("cce", FEW, -0.1)], {}, "cce", "shown", "worse for few-shot classes"),
         (
-            [claim("cce", BALANCED, 1), claim("cce", FEW, 1)],
-            "Use cce: better than ce in balanced accuracy, for few-shot classes too.",
+            [claim("a", BALANCED, 0.02), claim("b", BALANCED, 0.05), claim("c", BALANCED, 0.03)],
+            {},
+            "b",
+            "shown",
+            "a (+2.0) and c (+3.0) are better too; which of them is best was not tested",
         ),
         (
-            [claim("cce", BALANCED, 1), claim("cce", FEW, -1)],
-            "Use cce: better than ce in balanced accuracy; worse for few-shot classes.",
+            [claim("a", BALANCED, 0.02), claim("b", BALANCED, 0.05, sure=False)],
+            {},
+            "a",
+            "shown",
+            "The mean of b is higher, but undecided.",
         ),
+        ([claim("a", BALANCED, 0.005)], {}, "ce", "shown", "Use ce: a is better by less than the margin of 1 pp."),
+        ([claim("a", BALANCED, -0.02)], {}, "ce", "shown", "Use ce: a is worse in balanced accuracy."),
         (
-            [claim("cce", BALANCED, 1), claim("cot", BALANCED, 2), claim("focal", BALANCED, 3, sure=False)],
-            "Use cce or cot: each is better than ce in balanced accuracy; which of them is best was not tested.",
+            [claim("a", BALANCED, -0.02), claim("b", BALANCED, 0.05, sure=False)],
+            {},
+            "b",
+            "undecided",
+            "Undecided with 5 seeds; b has the highest mean so far",
         ),
+        ([claim("a", BALANCED, -0.05, sure=False)], {}, "ce", "undecided", "ce has the highest mean so far"),
+        ([claim("a", BALANCED, -0.05, sure=False)], NO_RARE, "a", "undecided", f"{NO_RARE['ce']}. Undecided"),
+        ([claim("a", BALANCED, 0.005)], NO_RARE, "a", "shown", f"{NO_RARE['ce']}. Use a"),
+        ([claim("a", BALANCED, -0.05)], NO_RARE, "a", "undecided", NO_RARE["ce"]),
         (
-            [claim("cce", BALANCED, 0.005), claim("cot", BALANCED, 2), claim("cce", FEW, 1), claim("cot", FEW, -1)],
-            "Use cce or cot: each is better than ce in balanced accuracy (cot worse for few-shot classes; cce by "
-            "less than 1 point); which of them is best was not tested.",
+            [claim("a", BALANCED, -0.05, sure=False), claim("b", BALANCED, -0.06, sure=False)],
+            {**NO_RARE, "a": "a learned nothing"},
+            "b",
+            "undecided",
+            NO_RARE["ce"],
         ),
-        (
-            [claim("cce", BALANCED, -1), claim("cot", BALANCED, -1)],
-            "Use ce: cce and cot are worse in balanced accuracy.",
-        ),
-        (
-            [claim("cce", BALANCED, -1), claim("cot", BALANCED, 5, sure=False)],
-            "No winner yet: with 5 seeds nothing is shown to be better than ce; keep ce.",
-        ),
-        (
-            [claim("cce", BALANCED, 9, seeds=1)],
-            "No winner yet: one seed cannot separate a better objective from training noise; run 3 seeds or more.",
-        ),
-        ([], "No winner: there is nothing to compare ce with."),
+        ([claim("a", BALANCED, -0.05, sure=False)], {**NO_RARE, "a": "a failed"}, "a", "undecided", NO_RARE["ce"]),
+        ([claim("cce", BALANCED, 0.09, sure=False, seeds=1)], {}, "cce", "undecided", "run 3 seeds or more"),
+        ([], {}, "ce", "undecided", "nothing to compare ce with"),
     ],
 )
-def test_conclusion(differences: list[Difference], text: str) -> None:
-    assert conclusion(differences, "ce") == text
+def test_one_objective_is_recommended(
+    differences: list[Difference], failed: dict[str, str], objective: str, certainty: str, words: str
+) -> None:
+    found = recommend(differences, "ce", failed)
+    assert (found.objective, found.certainty) == (objective, certainty)
+    assert words in found.sentence
+    assert "stay with" not in found.sentence
+    assert "keep" not in found.sentence
+
+
+@pytest.mark.parametrize(("seeds", "more", "limit"), [(3, 5, ""), (3, 43, "not decidable with 12 seeds, ")])
+def test_more_seeds_are_a_new_comparison(seeds: int, more: int, limit: str) -> None:
+    open_ = claim("a", BALANCED, 0.05, sure=False, seeds=seeds).model_copy(update={"more_seeds": more})
+    total = seeds + more
+    expected = f"{limit}about {total} seeds would be needed; start a new comparison with --seeds {total} --out NEW."
+    assert recommend([open_], "ce").sentence.endswith(f"; {expected}")
+
+
+def test_a_decision_stays_and_its_numbers_are_those_of_all_seeds() -> None:
+    early = claim("a", BALANCED, 0.062, seeds=5)
+    now = claim("a", BALANCED, 0.057, sure=False, seeds=12)
+    kept = keep_earlier(now, early)
+    assert (kept.mean, kept.seeds, kept.outcome, kept.decided) == (0.057, 12, "better", True)
+    assert kept.words == "better (decided at 5 seeds)"
+    assert recommend([kept], "ce").sentence == "Use a: +5.7 [5.7, 5.7] over ce in balanced accuracy, 12 seeds."
+    turned = claim("a", BALANCED, -0.001, sure=False, seeds=12)
+    assert keep_earlier(turned, early) == turned, "a direction that all seeds do not confirm is no claim"
 
 
 def test_one_value_each_claims_nothing() -> None:

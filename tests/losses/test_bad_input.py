@@ -174,6 +174,13 @@ COUNTS = [40, 30, 20, 10]
         ({"rivals": torch.ones(4, 4, dtype=torch.bool), "spare": 1}, ["spare=1"]),
         ({"rivals": torch.ones(4, 3, dtype=torch.bool)}, ["(4, 3)"]),
         ({"rivals": torch.ones(4, 4)}, ["float32"]),
+        ({"rivals": "x"}, ["rivals", "str"]),
+        ({"rivals": [[True] * 4] * 4}, ["rivals", "list"]),
+        ({"rivals": torch.ones(4, 4, dtype=torch.bool).numpy()}, ["rivals", "ndarray"]),
+        ({"rivals": 1}, ["rivals", "int"]),
+        ({"rivals": True}, ["rivals", "bool"]),
+        ({"rivals": {}}, ["rivals", "dict"]),
+        ({"rivals": torch.tensor(True)}, ["rivals", "()"]),
         ({"tau": 2.0}, ["2.0", "counts"]),
         ({"counts": COUNTS, "tau": -1.0}, ["-1.0"]),
         ({"counts": COUNTS, "tau": "auto"}, ["'auto'"]),
@@ -260,7 +267,7 @@ def test_alpha_of_the_wrong_length(length):
     refused(lambda: focal_loss(LOGITS, TARGET, alpha=[0.5] * length), ValueError, "4", f"({length},)")
 
 
-@pytest.mark.parametrize("reduction", ["average", "batchmean", "", "Mean", None])
+@pytest.mark.parametrize("reduction", ["average", "batchmean", "", "Mean", None, ["mean"], {}, 1])
 def test_unknown_reduction(reduction):
     for call in (
         lambda: complement_entropy(LOGITS, TARGET, reduction=reduction),

@@ -152,11 +152,12 @@ def test_any_name_and_missing_folders(tmp_path: Path) -> None:
 def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved(GOOD, tmp_path)
 
-    def full(file: io.BufferedWriter, **_: object) -> None:
-        file.write(b"half")
+    def full(path: Path, _: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(EvenhandError, match="No space left"):
         GOOD.save(tmp_path / "saved.npz")
     assert (tmp_path / "saved.npz").read_bytes() == before
@@ -190,13 +191,13 @@ def test_foreign_files(tmp_path: Path, content: bytes, reason: str) -> None:
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "missing.npz") == "there is no such file."
-    assert refusal(tmp_path) == "it is not a file."
+    assert refusal(tmp_path / "missing.npz") == "No such file or directory."
+    assert refusal(tmp_path) == "it is a folder."
     assert "File name too long" in refusal(tmp_path / ("x" * 300))
     refusal(tmp_path / "a\0b")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.npz")
-        assert refusal(tmp_path / "pipe.npz") == "it is not a file.", "reading a pipe would wait for ever"
+        assert refusal(tmp_path / "pipe.npz") == "it is not a regular file.", "reading a pipe would wait for ever"
 
 
 @pytest.mark.parametrize("key", KEYS)

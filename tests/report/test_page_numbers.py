@@ -135,7 +135,7 @@ def check_classes(rows: list[tuple[str, Cells]], seeds: dict[str, list[Predictio
             if baseline is not None and objective != baseline:
                 k = NAMES.index(name)
                 points = round(100 * (recalls[objective][k] - recalls[baseline][k]), 1)
-                text = cells[f"difference from {baseline} (points), {objective}"][0]
+                text = cells[f"difference from {baseline} (pp), {objective}"][0]
                 assert text == (f"{points:+.1f}" if points else "0.0")
 
 
@@ -193,9 +193,7 @@ def test_a_comparison_shows_means_over_seeds(tmp_path: Path) -> None:
             assert cells[heading][0] == shown(heading, np.mean(values)), heading
         assert cells["balanced accuracy"][1] == f"± {np.std(means[name]['balanced accuracy'], ddof=1):.1f}"
     points = {
-        name: cells["difference (points)"][0]
-        for name, cells in differences
-        if cells["metric"][0] == "balanced accuracy"
+        name: cells["difference (pp)"][0] for name, cells in differences if cells["metric"][0] == "balanced accuracy"
     }
     difference = np.mean(means["cce"]["balanced accuracy"]) - np.mean(means["ce"]["balanced accuracy"])
     assert points == {"cce": f"{difference:+.1f}"}

@@ -122,10 +122,10 @@ def test_a_process_that_is_killed_before_a_file_gets_its_name_leaves_it_readable
     before = Run(new).predictions
     real = os.replace
 
-    def killed(source: Path, target: Path) -> None:
+    def killed(source: Path, target: Path, **folders: int) -> None:
         if Path(target).name == "predictions.npz":
             raise KeyboardInterrupt
-        real(source, target)
+        real(source, target, **folders)
 
     other = replace(before, logits=before.logits + 1)
     for _ in range(3):

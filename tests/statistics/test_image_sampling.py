@@ -149,17 +149,28 @@ def test_what_seeds_differ_by_is_no_image_effect() -> None:
 
 
 def test_images_that_seeds_take_turns_with_are_counted_once() -> None:
-    """Where no image is tested twice, seeds that differ show all of the images; where all are, nothing of them."""
+    """Where no image is tested twice, seeds show the sampling of images, but not of the training images they share."""
     rng, targets = np.random.default_rng(0), np.repeat(np.arange(5), 40)
     base, gained = np.ones((1, 200)), (rng.random((1, 200)) < 0.8).astype(float)
     turns = np.arange(200) % 4 == np.arange(4)[:, None]
     once = paired_image_error(np.where(turns, gained, np.nan), np.tile(base, (4, 1)), targets)
     whole = paired_image_error(gained, base, targets)
-    assert once.shared == 0
+    assert once.rotated
+    assert 0 < once.shared < 0.5 * once.error
     assert once.error == pytest.approx(whole.error)
     twice = paired_image_error(np.where(np.tile(turns, (2, 1)), gained, np.nan), np.tile(base, (8, 1)), targets)
     assert twice.error == pytest.approx(whole.error)
-    assert twice.shared == pytest.approx(whole.error * (1 - (8 - 2) / (7 * 2)) ** 0.5)
+    repeated, overlap, share = 1 - (8 - 2) / (7 * 2), (6 * 0.75 + 1) / 7, 0.3 / (1 + 40 / 32)
+    close = pytest.approx(whole.error * (repeated + overlap * share) ** 0.5, rel=0.1)
+    given = paired_image_error(
+        np.where(np.tile(turns, (2, 1)), gained, np.nan),
+        np.tile(base, (8, 1)),
+        targets,
+        train_counts=np.full(5, 40),
+        test_fraction=0.25,
+    )
+    assert given.shared == close
+    assert twice.shared > (whole.error**2 * repeated) ** 0.5
     untested = np.concatenate([np.where(turns, gained, np.nan), np.full((4, 50), np.nan)], axis=1)
     more = paired_image_error(untested, np.ones((4, 250)), np.concatenate([targets, np.arange(50) % 5]))
     assert more == once

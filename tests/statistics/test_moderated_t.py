@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import t, ttest_rel
+from scipy.stats import skew, t, ttest_rel
 
 from evenhand.statistics.moderated_t import moderated_differences
 
@@ -15,8 +15,10 @@ def table(rng: np.random.Generator, rivals: int, n: int) -> dict[str, NDArray[np
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
-def test_with_one_rival_it_is_the_paired_t_test(n: int) -> None:
+def test_with_one_rival_and_without_skewness_it_is_the_paired_t_test(n: int) -> None:
     values = table(np.random.default_rng(n), 1, n)
+    mirrored = 2 * values["o0"].mean() - values["o0"]
+    values = {"ce": np.tile(values["ce"].mean(), 2 * n), "o0": np.concatenate([values["o0"], mirrored])}
     [found] = moderated_differences(values, "ce").values()
     expected = ttest_rel(values["o0"], values["ce"])
     assert found.p == pytest.approx(expected.pvalue)
@@ -40,7 +42,17 @@ def test_by_the_formula(rivals: int, n: int, weight: float) -> None:
         mean = np.mean(values[name] - values["ce"])
         assert found.freedom == pytest.approx(weight + n - 1)
         assert found.error == pytest.approx(np.sqrt(variance / n))
-        assert found.p == pytest.approx(2 * t.sf(abs(mean) / found.error, found.freedom))
+        mean_skew = np.mean([skew(series - values["ce"]) for other, series in values.items() if other != "ce"])
+        towards = -np.sign(mean) * np.array([skew(values[name] - values["ce"]), mean_skew])
+        longer = 1 + min(0.5, 1.2 * n**-0.5) * max(0, *towards)
+        assert found.p == pytest.approx(2 * t.sf(abs(mean) / (longer * found.error), found.freedom))
+
+
+def test_an_interval_is_longer_on_the_side_of_the_tail() -> None:
+    [found] = moderated_differences({"ce": [0.5] * 5, "cce": [0.6, 0.61, 0.59, 0.6, 0.4]}, "ce").values()
+    low, high = found.interval(0.05)
+    assert found.mean - low > 1.3 * (high - found.mean)
+    assert found.interval(found.p)[0] == pytest.approx(0)
 
 
 def test_equal_differences_are_not_tested_and_do_not_make_others_surer() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand import cli
+from evenhand.core import files
 from evenhand.objectives.objective import Objective
 from evenhand.runs.run import Run
 from evenhand.training import loop as trainer
@@ -54,25 +55,25 @@ def before_splits(folder: Path) -> None:
 
 
 def mid_save(folder: Path) -> None:
-    real, count = Path.write_bytes, iter(range(1, 100))
+    real, count = files._write_new, iter(range(1, 100))
 
-    def half(path: Path, content: bytes) -> int:
-        if ".state.pt." in path.name and next(count) == 2:
-            real(path, content[: len(content) // 2])
+    def half(name: str, content: bytes, folder: int | None) -> None:
+        if ".state.pt." in name and next(count) == 2:
+            real(name, content[: len(content) // 2], folder)
             end()
-        return real(path, content)
+        real(name, content, folder)
 
-    Path.write_bytes = half
+    files._write_new = half
     train_run(tiny(), folder)
 
 
 def before_renaming(folder: Path) -> None:
     real, count = os.replace, iter(range(1, 100))
 
-    def never(source: Path, target: Path) -> None:
-        if target.name == "state.pt" and next(count) == 2:
+    def never(source: str, target: str, **folders: int) -> None:
+        if Path(target).name == "state.pt" and next(count) == 2:
             end()
-        real(source, target)
+        real(source, target, **folders)
 
     os.replace = never
     train_run(tiny(), folder)

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pathlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from evenhand.core import files
 from evenhand.core.errors import EvenhandError
 from evenhand.objectives import Objective
 from evenhand.runs.config import save_config
@@ -135,10 +135,10 @@ WRITTEN = (
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     real, folder = os.replace, tmp_path / "run"
 
-    def full(source: Path, target: Path) -> None:
+    def full(source: str, target: str, **folders: int) -> None:
         if Path(target).name == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(source, target)
+        real(source, target, **folders)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
@@ -155,16 +155,16 @@ def test_disk_that_fills_while_a_file_is_written(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """torch and safetensors would each report it in words of their own."""
-    real, folder, count = pathlib.Path.write_bytes, tmp_path / "run", iter(range(1, 100))
+    real, folder, count = files._write_new, tmp_path / "run", iter(range(1, 100))
 
-    def full(path: Path, content: bytes) -> int:
-        if path.name.startswith(f".{kind}.") and next(count) == 2:
-            real(path, content[:100])
+    def full(name: str, content: bytes, above: int | None) -> None:
+        if name.startswith(f".{kind}.") and next(count) == 2:
+            real(name, content[:100], above)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(path, content)
+        real(name, content, above)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pathlib.Path, "write_bytes", full)
+        patch.setattr(files, "_write_new", full)
         message = sentence(lambda: train_run(tiny(), folder))
     assert f"{kind}: No space left on device" in message
     assert load_state(folder / "state" / "state.pt")["epoch"] >= 1
@@ -192,7 +192,7 @@ def test_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("evenhand.core.files.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("evenhand.core.files._write_new", refuse)
     message = sentence(lambda: train_run(tiny(), tmp_path / "run"))
     assert f"{os.strerror(number)}; choose another folder." in message
 

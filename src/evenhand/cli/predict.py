@@ -50,7 +50,7 @@ def predict(
     show_chosen_model(run, ensemble=ensemble)
     listed = min(MOST_LISTED, len(model.class_names))
     done, bad = 0, 0
-    with _output(out) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
+    with _output(out, run) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
         write: Write | None = None  # the heading is written with the first batch
         for answer in model.stream(find_images(paths), batch_size, skip_bad=skip_bad):
             write = write or (_json_writer(target, raw) if as_json else _csv_writer(target, listed, raw))
@@ -131,16 +131,19 @@ def _printable(name: str) -> str:
 
 
 @contextmanager
-def _output(path: Path | None) -> Iterator[IO[str]]:
+def _output(path: Path | None, run: Path) -> Iterator[IO[str]]:
     """Open the output in UTF-8; a file gets its name when it is complete."""
-    from evenhand.core.files import replacing
+    from evenhand.core.files import enclosing, replacing
 
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         yield sys.stdout
         return
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with (
+        replacing(path, within=enclosing(path, [run])) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
         yield file
 
 

@@ -1,6 +1,7 @@
 """Plain arrays in a `.npz`; the declared sizes are checked before anything is unpacked."""
 
 import io
+import os
 import zipfile
 from collections.abc import Iterable
 from math import prod
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.files import replacing
+from evenhand.core.files import write_bytes
+from evenhand.core.opening import open_regular
 from evenhand.core.text import clipped, some
 
 MOST_UNPACKED = 2**26
@@ -21,9 +23,14 @@ _LONGEST_HEAD, _PART = 2**16, 2**20
 
 def write_arrays(path: Path | str, **arrays: NDArray[Any]) -> None:
     """Write plain arrays atomically; equal arrays give equal bytes."""
-    # An open file: numpy would add .npz to the temporary name.
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    write_bytes(path, array_bytes(**arrays))
+
+
+def array_bytes(**arrays: NDArray[Any]) -> memoryview:
+    """Return the content of a `.npz`."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    return file.getbuffer()
 
 
 def read_arrays(
@@ -33,6 +40,7 @@ def read_arrays(
     advice: str = "",
     *,
     optional: Iterable[str] = (),
+    within: Path | str | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Read arrays that `numpy.savez` wrote. Other arrays in the file are ignored; pickled ones are never read.
 
@@ -42,6 +50,7 @@ def read_arrays(
         what: what the file should be, for messages.
         advice: what to do if it is not, for messages.
         optional: names of arrays that need not be there.
+        within: a folder above the file, below which no link is followed.
 
     Raises:
         EvenhandError: the file is missing, damaged or of another kind, or would unpack to far more than its size.
@@ -58,18 +67,18 @@ def read_arrays(
     """
     path, keys = Path(path), list(keys)
     try:
-        if not path.is_file():
-            raise EvenhandError("it is not a file." if path.exists() else "there is no such file.")
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path, within=within) as file, zipfile.ZipFile(file) as archive:
             held = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             missing = [key for key in keys if key not in held]
             if missing:
                 raise EvenhandError(f"it lacks {some(missing)}, so it is not a {what}.")
             keys += [key for key in optional if key in held]
-            refuse_bomb([held[key] for key in keys], path.stat().st_size)
+            refuse_bomb([held[key] for key in keys], os.fstat(file.fileno()).st_size)
             return {key: _read_array(archive, held[key], key) for key in keys}
     except EvenhandError as error:
         raise EvenhandError(f"Cannot read {path}: {error}") from error
+    except OSError as error:
+        raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
     except MemoryError as error:
         raise EvenhandError(f"Cannot read {path}: it does not fit in memory.") from error
     # Damaged archives fail in many ways (BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError,

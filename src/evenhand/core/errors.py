@@ -1,5 +1,14 @@
 """Errors that a user can cause or fix."""
 
+_HINTS = (
+    "(1) In PyTorch",
+    "In PyTorch 2.6",
+    "Please file an issue",
+    "Check the documentation of torch.load",
+    "Re-running `torch.load`",
+)
+"""Where torch begins to advise loading with `weights_only=False`, which runs code from the file."""
+
 
 class EvenhandError(Exception):
     """An error that a user can fix: one sentence with what was wrong, the value seen, and what to do."""
@@ -30,4 +39,6 @@ def reason(error: BaseException, most: int = 160) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     line = " ".join(str(error).split())
+    for hint in _HINTS:
+        line = line.partition(hint)[0].rstrip()
     return (line if len(line) <= most else f"{line[: most - 3]}...").rstrip(".") or type(error).__name__

@@ -3,17 +3,20 @@
 import csv
 import errno
 import hashlib
+import io
 import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.opening import open_regular, opened_parent
 from evenhand.core.text import plain_cell
 
 _ELSEWHERE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
@@ -29,11 +32,16 @@ MOST_BRACKETS = 2_000_000
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, *, within: Path | str | None = None) -> Iterator[Path]:
     """Yield a temporary file to write; rename it to `path` at the end, or remove it after an error.
 
     Missing folders are created. For a link, its target is replaced. Special files (a pipe, a terminal, `/dev/null`) are
     written into; disks and sockets are refused. Errors of writing become an `EvenhandError`.
+
+    Args:
+        path: the file.
+        within: a folder above it that may come from others: below it links and special files are replaced themselves,
+            and folders that are links refused.
 
     Example:
         >>> import tempfile
@@ -47,8 +55,10 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     try:
-        through = _is_written_through(path)
-        real = path if through else Path(os.path.realpath(path))
+        through = within is None and _is_written_through(path)
+        real = path if through or within is not None else Path(os.path.realpath(path))
+        with opened_parent(path, within, make=True):  # refuses linked folders
+            pass
         if not through:
             real.parent.mkdir(parents=True, exist_ok=True)
         folder = None if through else real.parent
@@ -75,6 +85,51 @@ def replacing(path: Path | str) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path | str, content: "bytes | memoryview", *, within: Path | str | None = None) -> None:
+    """Write a file atomically, as :func:`replacing` does."""
+    if within is None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+        return
+    try:
+        with opened_parent(path, within, make=True) as (folder, name):
+            _replace_in(folder, name, content)
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from error
+
+
+def _replace_in(folder: int | None, name: str, content: "bytes | memoryview") -> None:
+    above, last = os.path.split(name)
+    temporary = os.path.join(above, f".{last[:40]}.{secrets.token_hex(8)}.part")
+    try:
+        _write_new(temporary, content, folder)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _write_new(name: str, content: "bytes | memoryview", folder: int | None) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
+        file.write(content)
+
+
+def enclosing(path: Path | str, folders: Iterable[Path | str]) -> Path | None:
+    """Return the first of some folders that a path lies in, for `within`; None: none.
+
+    Example:
+        >>> from evenhand.core.files import enclosing
+        >>> enclosing("report.html", ["."]).as_posix(), enclosing("report.html", ["runs/a"])
+        ('.', None)
+    """
+    parents = Path(os.path.abspath(path)).parents
+    return next(
+        (Path(each) for each in folders if Path(os.path.abspath(each)) in parents and Path(each).is_dir()), None
+    )
 
 
 def check_target(path: Path | str) -> None:
@@ -120,7 +175,7 @@ def cannot_write(path: Path | str, error: Exception) -> EvenhandError:
     return EvenhandError(f"Cannot write {path}: {reason(error)}; {advice}.")
 
 
-def write_text(path: Path | str, text: str) -> None:
+def write_text(path: Path | str, text: str, *, within: Path | str | None = None) -> None:
     """Write a text as UTF-8, atomically."""
     try:
         content = text.encode()
@@ -128,11 +183,12 @@ def write_text(path: Path | str, text: str) -> None:
         raise EvenhandError(
             f"Cannot write {path}: {text[error.start]!r} is not a valid character; rename the file or class with it."
         ) from error
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+    write_bytes(path, content, within=within)
 
 
-def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2) -> None:
+def write_json(
+    path: Path | str, content: Mapping[str, Any], *, indent: int = 2, within: Path | str | None = None
+) -> None:
     """Write plain values as JSON in UTF-8, without NaN.
 
     Example:
@@ -144,17 +200,20 @@ def write_json(path: Path | str, content: Mapping[str, Any], *, indent: int = 2)
         >>> read_json(path)
         {'name': 'Löwe', 'recall': 0.5}
     """
-    write_text(path, json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=indent, allow_nan=False) + "\n", within=within)
 
 
-def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]], *, raw: bool = False) -> None:
+def write_csv(
+    path: Path | str, rows: Sequence[Mapping[str, Any]], *, raw: bool = False, within: Path | str | None = None
+) -> None:
     """Write rows with the same keys as CSV in full precision; unless `raw`, formulas are escaped."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv_writer(file)
-        heading = list(rows[0]) if rows else []
-        writer(heading)
-        for row in rows:
-            writer([row[key] if raw else plain_cell(row[key]) for key in heading])
+    text = io.StringIO(newline="")
+    writer = csv_writer(text)
+    heading = list(rows[0]) if rows else []
+    writer(heading)
+    for row in rows:
+        writer([row[key] if raw else plain_cell(row[key]) for key in heading])
+    write_text(path, text.getvalue(), within=within)
 
 
 def csv_writer(file: IO[str]) -> Callable[[Sequence[object]], object]:
@@ -183,43 +242,43 @@ class _LineFeeds:
         return self._file.write(line.removesuffix("\r\n") + "\n")
 
 
-def read_bytes(path: Path | str, most: int) -> bytes:
+def read_bytes(path: Path | str, most: int, *, within: Path | str | None = None) -> bytes:
     """Read a regular file of at most `most` bytes; pipes and devices are refused, since they may not end.
+
+    Args:
+        path: the file.
+        most: the limit.
+        within: a folder above it, below which no link is followed.
 
     Raises:
         EvenhandError: the file is missing, not regular, too large, or cannot be read.
     """
-    path = Path(path)
     try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise EvenhandError(
-                f"Cannot read {path}: it is {'a folder' if stat.S_ISDIR(info.st_mode) else 'not a regular file'}."
-            )
-        if info.st_size > most:
-            raise EvenhandError(f"Cannot read {path}: it has {info.st_size:,} bytes, more than the limit of {most:,}.")
-        with path.open("rb") as file:
+        with open_regular(path, within=within) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise EvenhandError(f"Cannot read {path}: it has {size:,} bytes, more than the limit of {most:,}.")
             return file.read(most)
     except (OSError, ValueError, MemoryError) as error:
         raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
 
 
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+def hash_file(path: Path, *, within: Path | str | None = None) -> str:
+    """Return the SHA-256 of a regular file."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path, within=within) as file:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
 
 
-def read_json(path: Path | str, most: int = 2**25) -> dict[str, Any]:
+def read_json(path: Path | str, most: int = 2**25, *, within: Path | str | None = None) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes.
 
     Raises:
         EvenhandError: as by :func:`read_bytes`, or it is not a JSON object.
     """
-    content = read_json_bytes(path, most)
+    content = read_json_bytes(path, most, within=within)
     try:
         read = json.loads(content, parse_int=_whole, parse_constant=_refuse_constant)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -229,9 +288,9 @@ def read_json(path: Path | str, most: int = 2**25) -> dict[str, Any]:
     return read
 
 
-def read_json_bytes(path: Path | str, most: int) -> bytes:
+def read_json_bytes(path: Path | str, most: int, *, within: Path | str | None = None) -> bytes:
     """Read the bytes of a JSON file, and refuse one that would need far more memory when parsed."""
-    content = read_bytes(path, most)
+    content = read_bytes(path, most, within=within)
     brackets = content.count(b"[") + content.count(b"{")
     if brackets > MOST_BRACKETS:
         raise EvenhandError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -48,6 +49,7 @@ def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
     lock = FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_foreign(path)
         lock.acquire(timeout=-1 if wait else MOMENT)
     except Timeout:
         return None
@@ -59,7 +61,9 @@ def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
 def is_locked(path: Path) -> bool:
     """Return whether a running process holds the lock of a file."""
     try:
-        before = path.stat()
+        before = path.lstat()
+        if not stat.S_ISREG(before.st_mode) or before.st_nlink > 1:  # no lock of ours
+            return False
         with FileLock(path, thread_local=False).acquire(timeout=0):
             after = path.stat()
             if (after.st_ino, after.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
@@ -118,6 +122,14 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             for each in made:
                 each.rmdir()  # only if it is empty
+
+
+def _remove_foreign(path: Path) -> None:
+    """Remove a link or pipe in the place of a lock; some versions of filelock would empty its target."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) and (not stat.S_ISREG(found.st_mode) or found.st_nlink > 1):
+            path.unlink()
 
 
 def _numbered(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.opening import open_regular
 from evenhand.core.text import some
 from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split
 
@@ -114,7 +115,7 @@ def load_npz(path: Path | str, *, strict: bool = True) -> SampleTable:
 
 def read_npz(path: Path) -> Arrays:
     """Read the splits of a `.npz` into one array, without a second copy in memory."""
-    with reading(path), zipfile.ZipFile(path) as archive:
+    with reading(path), open_regular(path) as opened, zipfile.ZipFile(opened) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         try:
             refuse_bomb(members.values(), path.stat().st_size, MOST_TIMES)

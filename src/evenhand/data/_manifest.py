@@ -1,6 +1,7 @@
 """CSV manifests: one line per image, with path and label, and optionally split and group."""
 
 import csv
+import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import open_regular
 from evenhand.core.text import some
 from evenhand.data.folders import SPLIT_NAMES, leaves, number_classes
 from evenhand.data.table import FilePixels, SampleTable, Split
@@ -81,7 +83,7 @@ class _Record:
 def _read(path: Path) -> tuple[list[str], list[_Record]]:
     """Return the column names and the lines, with normalised paths (`./a//b.png` is `a/b.png`)."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, strict=True)
             columns = [name.strip().lower() for name in next(rows, [])]
             if not {"path", "label"} <= set(columns) or len(set(columns)) < len(columns):

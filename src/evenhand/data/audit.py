@@ -5,10 +5,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.core.opening import open_regular
 from evenhand.core.text import some
 from evenhand.data._near import NearDuplicates, find_near_duplicates
 from evenhand.data.decode import probe_image
@@ -226,7 +228,7 @@ def _fingerprints(table: SampleTable, rows: Sequence[int]) -> list[tuple[int, by
     for row in rows:
         path = pixels.paths[row]
         if shared[lengths[row]] > 1 and path not in digests:
-            digests[path] = _hash((pixels.root / path).read_bytes())
+            digests[path] = _hash(_content(pixels.root / path))
         box = b"" if pixels.boxes is None else pixels.boxes[row].tobytes()
         found.append((row, digests.get(path, path.encode()) + box))
     return found
@@ -283,3 +285,8 @@ def _advice(
     if conflicts:
         advice.append(f"{conflicts} image{'s have' if conflicts > 1 else ' has'} copies with another label.")
     return tuple(advice)
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()

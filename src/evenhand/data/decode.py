@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.opening import open_regular
 
 MAX_PIXELS = 2 * 89_478_485
 """Images that declare more pixels are refused before decoding: Pillow's limit, also where a program lifts that."""
@@ -245,7 +246,8 @@ def _opened(path: Path | str, content: bytes | None = None) -> Iterator[Image.Im
             require_file(path)
         if content == b"":
             raise ValueError("the file is empty")
-        with quiet, Image.open(path if content is None else io.BytesIO(content), formats=_formats()) as image:
+        file = open_regular(path) if content is None else io.BytesIO(content)
+        with quiet, file, Image.open(file, formats=_formats()) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             yield image

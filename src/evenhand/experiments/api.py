@@ -13,7 +13,8 @@ from evenhand.data.splits import drop_small_classes
 from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison._comparison import ComparisonResult, write_comparison
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
-from evenhand.experiments.comparison._sequential import MOST_SEEDS, Plan, compare_sequentially
+from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
+from evenhand.experiments.comparison.verdict import MOST_SEEDS
 from evenhand.experiments.grid._source_check import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback

@@ -15,6 +15,7 @@ from evenhand.losses._input import (
     check_per_class,
     check_scale,
     check_smoothing,
+    check_stored,
     class_indices,
     like_cross_entropy,
     reduce,
@@ -125,6 +126,8 @@ def adjust_logits(
         tensor([[-0.1000,  0.0000,  0.0000],
                 [ 0.0000,  0.0000, -0.5000]])
     """
+    for name, value in (("logits", logits), ("target", target), ("offset", offset), ("margin", margin)):
+        check_stored(value, name)
     logits = scale_and_shift(logits, offset)
     if margin is None:
         return logits

@@ -17,6 +17,8 @@ from evenhand.losses._input import (
     check_number,
     check_per_class,
     check_smoothing,
+    check_stored,
+    check_tensor,
     class_indices,
     holds_anywhere,
     reduce,
@@ -90,7 +92,7 @@ def complement_entropy(
         if (loss := fused_loss(input, terms)) is not None:
             return loss
     index, valid = class_indices(labels, classes, ignore_index)
-    rows, total = weigh(complement_rows(logits, index, scale, spare=spare), index, valid, weight)
+    rows, total = weigh(_counted_rows(logits, index, valid, scale, spare=spare), index, valid, weight)
     return reduce(rows, total, reduction, input)
 
 
@@ -213,15 +215,23 @@ def complement_cross_entropy(
         by_row = factor[index] if isinstance(factor, Tensor) else factor
         row_margin = None if margin is None else margin[index]
         if label_smoothing == 0 and rivals is None and not _learned(factor, offset, margin):
-            rows = complement_rows(
-                logits, index, by_row, with_cross_entropy=True, offset=offset, margin=row_margin, spare=spare
+            rows = _counted_rows(
+                logits, index, valid, by_row, with_cross_entropy=True, offset=offset, margin=row_margin, spare=spare
             )
             rows, total = weigh(rows, index, valid, weight)
             return reduce(rows, total, reduction, input)
         correct = index if rivals is None else _excluded(rivals, index)
-        rows, total = weigh(by_row * complement_rows(logits, correct, 1.0, spare=spare), index, valid, weight)
+        rows, total = weigh(by_row * _counted_rows(logits, correct, valid, 1.0, spare=spare), index, valid, weight)
     rows = rows + cross_entropy(logits.to(rows.dtype), labels, weight, offset=offset, reduction="none")
     return reduce(rows, total, reduction, input)
+
+
+def _counted_rows(logits: Tensor, correct: Tensor, valid: Tensor | None, *args: Any, **kwargs: Any) -> Tensor:
+    """Return `complement_rows`; an ignored row that is undefined is left out, or its gradient would be NaN times 0."""
+    rows = complement_rows(logits, correct, *args, **kwargs)
+    if valid is None or not holds_anywhere(rows.isnan() & ~valid):
+        return rows
+    return complement_rows(torch.where(valid.unsqueeze(1), logits, 0.0), correct, *args, **kwargs)
 
 
 def _learned(*values: float | Tensor | None) -> bool:
@@ -251,6 +261,7 @@ def refuse_both(gamma: Any, share: Any) -> None:
 
 def check_share(share: Any) -> float | Tensor:
     """Return the weight of C if it is a number of 0 or more, or one per class."""
+    check_stored(share, "share")
     if isinstance(share, (str, int, float)) or (isinstance(share, Tensor) and share.dim() == 0):
         return check_number(share, "share", least=0)
     try:
@@ -274,6 +285,7 @@ def check_rivals(rivals: Tensor | None, classes: int, spare: int, target: Tensor
     """Raise an error unless rivals are bool (K, K) and go with the other settings."""
     if rivals is None:
         return
+    check_tensor(rivals, "rivals")
     if rivals.dtype != torch.bool or rivals.shape != (classes, classes):
         raise ValueError(
             f"rivals must be bool of shape ({classes}, {classes}), got {rivals.dtype} of {tuple(rivals.shape)}."

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from evenhand.losses._formula import compute_dtype, differentiable, loss_and_gradient
+from evenhand.losses._input import check_stored
 
 
 def complement_rows(
@@ -89,6 +90,8 @@ class _ComplementRows(torch.autograd.Function):
         scale = grad_loss.unsqueeze(1)
         *terms, gradient = _saved(ctx)
         if gradient is None or torch.is_grad_enabled():
+            for value in (*terms, scale):
+                check_stored(value, "a tensor that the gradient needs")
             gradient = differentiable(*terms)[1] * scale
         else:
             gradient = _scaled(gradient, scale)

@@ -10,6 +10,7 @@ from evenhand.losses._formula import log_odds_against, softplus
 from evenhand.losses._input import (
     check,
     check_focal_gamma,
+    check_stored,
     class_indices,
     reduce,
     refuse_ignore_index,
@@ -84,6 +85,7 @@ def focal_loss(
 
 
 def _class_factors(alpha: float | Sequence[float] | Tensor | None, classes: int, logits: Tensor) -> Tensor:
+    check_stored(alpha, "alpha")
     factors = torch.as_tensor(1.0 if alpha is None else alpha, dtype=logits.dtype, device=logits.device)
     if factors.shape not in ((), (classes,)):
         raise ValueError(

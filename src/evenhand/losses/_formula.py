@@ -104,7 +104,7 @@ def _compute(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor, with_
     correct = terms.correct
     m, log_top, spread = _complement(z, terms, u, q, loss)
     if terms.with_cross_entropy and terms.offset is None and terms.spare == 0:
-        risk = _add_cross_entropy(loss, m.sub_(z.gather(1, correct)).sub_(log_top), terms.margin)
+        risk = _add_cross_entropy(loss, _log_odds(m, z.gather(1, correct)).sub_(log_top), terms.margin)
         if with_gradient:
             u.addcmul_(q, spread.sub_(risk), value=-1).scatter_(1, correct, risk.neg_())
         return
@@ -119,14 +119,14 @@ def _compute(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor, with_
     if terms.offset is not None and terms.lift is not None:
         total = q.mul_(terms.lift).sum(1, keepdim=True)
         own_offset = (terms.offset - terms.offset.amax()).expand(z.shape).gather(1, correct)
-        d = m.sub_(own).sub_(own_offset).sub_(log_top).add_(total.log())
+        d = _log_odds(m, own).sub_(own_offset).sub_(log_top).add_(total.log())
     else:
         _fill_incorrect(q, z, correct, terms.offset)
         m = q.amax(1, keepdim=True)
         total = q.sub_(m).exp_().sum(1, keepdim=True)
         if terms.offset is not None:
             own.add_(terms.offset.expand(z.shape).gather(1, correct))
-        d = m.sub_(own).add_(total.log())
+        d = _log_odds(m, own).add_(total.log())
     risk = _add_cross_entropy(loss, d, terms.margin)
     if with_gradient:
         u.addcmul_(q, risk / total).scatter_(1, correct, risk.neg_())
@@ -155,7 +155,7 @@ def _complement(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor) ->
 
 
 def _fill_incorrect(out: Tensor, z: Tensor, correct: Tensor, offset: Tensor | None = None) -> None:
-    """Write z + offset into out, with the lowest finite number for the correct classes and for -inf."""
+    """Write z + offset into out, with the lowest finite number for -inf, and less for the correct classes."""
     lowest = torch.finfo(out.dtype).min
     if offset is not None:
         torch.add(z, offset, out=out).clamp_(min=lowest)
@@ -166,7 +166,18 @@ def _fill_incorrect(out: Tensor, z: Tensor, correct: Tensor, offset: Tensor | No
     if correct.dtype == torch.bool:
         out.masked_fill_(correct, lowest)
     else:
-        out.scatter_(1, correct, lowest)
+        out.scatter_(1, correct, -torch.inf)
+
+
+def _log_odds(m: Tensor, own: Tensor) -> Tensor:
+    """Return m - own in the place of m; NaN where every class is masked, as in cross entropy."""
+    masked = _all_masked(m, own)
+    return m.sub_(own).masked_fill_(masked, torch.nan)
+
+
+def _all_masked(m: Tensor, own: Tensor) -> Tensor:
+    """Tell which rows have no class left, from their largest incorrect logit (at least the lowest number) and z_g."""
+    return (m <= torch.finfo(m.dtype).min) & (own == -torch.inf)
 
 
 def _add_cross_entropy(loss: Tensor, d: Tensor, margin: Tensor | None) -> Tensor:
@@ -188,8 +199,10 @@ def _lift(offset: Tensor) -> Tensor | None:
 def log_odds_against(logits: Tensor, index: Tensor) -> Tensor:
     """Return d = logsumexp(rest) - z_g of each row, (N, ...): the log odds that its class is not the correct one."""
     rows = index.unsqueeze(1)
-    rest, m = _incorrect(logits, torch.zeros_like(logits, dtype=torch.bool).scatter(1, rows, 1))
-    return (m - logits.gather(1, rows) + torch.logsumexp(rest - m, 1, keepdim=True)).squeeze(1)
+    own = logits.gather(1, rows)
+    rest, m = _incorrect(logits, torch.zeros_like(logits, dtype=torch.bool).scatter(1, rows, 1), -torch.inf)
+    d = m - own + torch.logsumexp(rest - m, 1, keepdim=True)
+    return torch.where(_all_masked(m, own), torch.nan, d).squeeze(1)
 
 
 def softplus(d: Tensor) -> Tensor:
@@ -197,10 +210,9 @@ def softplus(d: Tensor) -> Tensor:
     return F.softplus(d, threshold=60.0)
 
 
-def _incorrect(z: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits with the correct classes masked, and the largest remaining one of each row, detached."""
-    lowest = torch.finfo(z.dtype).min
-    rest = z.masked_fill(correct, lowest).clamp(min=lowest)
+def _incorrect(z: Tensor, correct: Tensor, filler: float) -> tuple[Tensor, Tensor]:
+    """Return the logits with the correct classes filled, and the largest remaining one of each row, detached."""
+    rest = z.clamp(min=torch.finfo(z.dtype).min).masked_fill(correct, filler)
     return rest, rest.detach().amax(1, keepdim=True)
 
 
@@ -217,34 +229,36 @@ def differentiable(
     z = logits.to(compute_dtype(logits))
     if isinstance(share, Tensor):
         share = share.unsqueeze(1)
+    lowest = torch.finfo(z.dtype).min
+    filler = -torch.inf
     if correct.dtype == torch.bool:
-        mask = correct
+        mask, filler = correct, lowest  # every class may be correct, and a row of -inf has no softmax
         own = torch.where(z.isnan().any(1, keepdim=True), torch.nan, 0.0)
     else:
         rows = correct.unsqueeze(1)
         mask = torch.zeros_like(z, dtype=torch.bool).scatter(1, rows, 1)
         own = z.gather(1, rows)
-    rest, m = _incorrect(z, mask)
+    rest, m = _incorrect(z, mask, filler)
     if spare:
         own = torch.where(z.isnan().any(1, keepdim=True), torch.nan, own)
-        rest, m = _incorrect(z, mask.scatter(1, rest.detach().topk(spare, 1).indices, 1))
+        rest, m = _incorrect(z, mask.scatter(1, rest.detach().topk(spare, 1).indices, 1), filler)
     u = (m - rest).clamp(max=FAR)
     powers = torch.exp(-u)
     total = powers.sum(1, keepdim=True)
     q = powers / total
     spread = (q * u).sum(1, keepdim=True)
-    complement = torch.where(m > torch.finfo(m.dtype).min, spread + total.log(), 0.0)
+    complement = torch.where(m <= lowest, 0.0, spread + total.log())
     loss = share * complement.masked_fill(own.isnan(), torch.nan)
     gradient = share * q * (u - spread)
     if with_cross_entropy:
         if offset is not None or spare:
             shifted = z if offset is None else z + offset
             own = shifted.gather(1, rows)
-            rest, m = _incorrect(shifted, mask)
+            rest, m = _incorrect(shifted, mask, filler)
             powers = torch.exp(rest - m)
             total = powers.sum(1, keepdim=True)
             q = powers / total
-        d = m - own + total.log()
+        d = torch.where(_all_masked(m, own), torch.nan, m - own + total.log())
         if margin is not None:
             d = d + margin.unsqueeze(1)
         risk = d.sigmoid()

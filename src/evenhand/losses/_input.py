@@ -58,8 +58,8 @@ def check_reduction(reduction: str) -> None:
 def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> int:
     """Return the number of classes, or raise an error if shapes, dtypes or the weight are invalid."""
     check_reduction(reduction)
-    _check_tensor(input, "input")
-    _check_tensor(target, "target")
+    check_tensor(input, "input")
+    check_tensor(target, "target")
     shape = tuple(input.shape)
     if input.dim() == 0 or input.dtype not in DTYPES:
         raise ValueError(
@@ -91,16 +91,41 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
     return classes
 
 
-def _check_tensor(value: Any, name: str) -> None:
+def check_tensor(value: Any, name: str) -> None:
+    """Refuse what is no tensor, or has lost its memory."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
+    check_stored(value, name)
+
+
+def check_stored(value: Any, name: str) -> None:
+    """Refuse a tensor whose storage was freed or cut, as by `untyped_storage().resize_(0)`: to read it can crash."""
+    if not isinstance(value, Tensor) or torch.compiler.is_compiling() or torch._C._get_tracing_state():
+        return
+    if type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__ or not value.numel():  # a wrapper, or nothing
+        return
+    try:
+        held = value.untyped_storage().nbytes()
+    except NotImplementedError:  # sparse, or inside a transform of `torch.func`
+        return
+    last = value.storage_offset() + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
+    needed = (last + 1) * value.element_size()
+    if held < needed:
+        shape = tuple(value.shape)
+        raise RuntimeError(f"{name} of shape {shape} needs a storage of {needed} bytes, got {held}: restore it.")
+
+
+def check_device(value: Tensor | None, name: str, device: torch.device) -> None:
+    """Refuse a tensor on another device than the logits: a meta tensor would be taken for numbers."""
+    if value is not None and value.device != device:
+        raise ValueError(f"{name} must be on the device of the input, {device}, got {value.device}.")
 
 
 def check_per_class(value: Any, name: str, classes: int) -> None:
     """Raise an error unless a value is None or one floating-point number per class."""
     if value is None:
         return
-    _check_tensor(value, name)
+    check_tensor(value, name)
     if tuple(value.shape) != (classes,) or value.dtype not in DTYPES:
         raise ValueError(
             f"{name} must hold {classes} floating-point numbers, one per class, "

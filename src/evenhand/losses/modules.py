@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from evenhand.losses import functional
 from evenhand.losses._cce import check_adjustment, check_share, check_spare, refuse_both
 from evenhand.losses._counts import Counts
-from evenhand.losses._input import check_focal_gamma, check_gamma, check_reduction, check_scale, check_smoothing
+from evenhand.losses._input import (
+    check_focal_gamma,
+    check_gamma,
+    check_reduction,
+    check_scale,
+    check_smoothing,
+    check_tensor,
+)
 
 
 def _buffer(module: nn.Module, name: str) -> Tensor | None:
@@ -108,6 +115,8 @@ class ComplementCrossEntropyLoss(nn.CrossEntropyLoss):
         else:
             self.share = checked_share
         self.spare = check_spare(spare)
+        if rivals is not None:
+            check_tensor(rivals, "rivals")
         self.register_buffer("rivals", rivals)
         self.tau = tau
         self.complement_on = complement_on

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from evenhand.core.arrays import read_arrays, write_arrays
+from evenhand.core.arrays import array_bytes, read_arrays
 from evenhand.core.errors import EvenhandError
+from evenhand.core.files import write_bytes
 from evenhand.core.text import clipped, some
 from evenhand.metrics.classification import Confusion, confusion_matrix
 
@@ -151,8 +152,11 @@ class Predictions:
             >>> load_predictions(path).class_names
             ('Löwe', '猫')
         """
-        write_arrays(
-            path,
+        write_bytes(path, self.to_bytes())
+
+    def to_bytes(self) -> memoryview:
+        """Return what :meth:`save` writes."""
+        return array_bytes(
             logits=self.logits,
             targets=self.targets,
             ids=self.ids,
@@ -175,14 +179,14 @@ class Predictions:
         return confusion_matrix(self.targets, self.predicted(), self.num_classes)
 
 
-def load_predictions(path: Path | str) -> Predictions:
+def load_predictions(path: Path | str, *, within: Path | str | None = None) -> Predictions:
     """Read what :meth:`Predictions.save` wrote; other arrays are ignored, and pickled ones never read.
 
     Raises:
         EvenhandError: the file is missing, damaged, or holds arrays that do not fit each other.
     """
     arrays = read_arrays(
-        path, KEYS, "file of predictions", "write it again with `evenhand evaluate`", optional=OPTIONAL
+        path, KEYS, "file of predictions", "write it again with `evenhand evaluate`", optional=OPTIONAL, within=within
     )
     try:
         classes, logits = np.atleast_1d(arrays.pop("class_names")), arrays["logits"]

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models._from_timm import PREFIX, describe_timm, timm_body, timm_transform
-from evenhand.models._lite0 import TRANSFORM, find_lite0
+from evenhand.models._lite import find_lite, lite_transform
 from evenhand.models._zoo import torchvision_transform, torchvision_weights
 from evenhand.models.build import build_model, known_model
 from evenhand.models.cifar import BLOCKS_AND_WIDTH
 from evenhand.models.classifier import Classifier
-from evenhand.models.names import LITE0
+from evenhand.models.names import LITES
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file
 
@@ -94,8 +94,8 @@ def find_weights(name: str, file: Path | str | None = None) -> Weights:
     known_model(name)
     if file is not None:
         return describe_file(Path(file).expanduser())
-    if name == LITE0:
-        return find_lite0()
+    if name in LITES:
+        return find_lite(name)
     if name in BLOCKS_AND_WIDTH:
         raise EvenhandError(f"There are no pretrained weights for {name}; choose a network of torchvision or lite0.")
     if name.startswith(PREFIX):  # timm downloads and loads in one step
@@ -114,8 +114,8 @@ def input_transform(name: str) -> InputTransform:
         (236, 224)
     """
     known_model(name)
-    if name == LITE0:
-        return TRANSFORM
+    if name in LITES:
+        return lite_transform(name)
     if name in BLOCKS_AND_WIDTH:
         raise EvenhandError(f"There are no pretrained weights for {name}; choose a network of torchvision or lite0.")
     return timm_transform(name) if name.startswith(PREFIX) else torchvision_transform(name)

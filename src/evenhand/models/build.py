@@ -6,15 +6,15 @@ from typing import get_args
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models._from_timm import PREFIX, build_timm, require_timm
-from evenhand.models._lite0 import build_lite0
+from evenhand.models._lite import build_lite
 from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
 from evenhand.models.amx import avoid_missing_amx
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
-from evenhand.models.names import LITE0
+from evenhand.models.names import LITES
 
-NAMES = (*BLOCKS_AND_WIDTH, *NINE, LITE0)
-"""The networks for CIFAR, those of the paper, and lite0; `list_models` has all."""
+NAMES = (*BLOCKS_AND_WIDTH, *NINE, *LITES)
+"""The networks for CIFAR, those of the paper, and EfficientNet-Lite; `list_models` has all."""
 
 
 def list_models(*, pretrained: bool = False) -> list[str]:
@@ -29,7 +29,7 @@ def list_models(*, pretrained: bool = False) -> list[str]:
         (['resnet8', 'resnet32', 'resnet32x4', 'lite0'], False)
     """
     own = [] if pretrained else list(BLOCKS_AND_WIDTH)
-    return [*own, LITE0, *sorted({*ALIASES, *torchvision_names()})]
+    return [*own, *LITES, *sorted({*ALIASES, *torchvision_names()})]
 
 
 def build_model(
@@ -45,8 +45,8 @@ def build_model(
 
     Args:
         name: one of `list_models()`, or `timm:NAME` for any network of timm. `resnet8`, `resnet32` and `resnet32x4`
-            are the residual networks for CIFAR; `lite0` is EfficientNet-Lite0; the others are torchvision's,
-            `squeezenet` being its version 1.1 and `resnext50` its 32x4d.
+            are the residual networks for CIFAR; `lite0`, `lite1` and `lite2` are EfficientNet-Lite; the others are
+            torchvision's, `squeezenet` being its version 1.1 and `resnext50` its 32x4d.
         num_classes: K, at least 2.
         channels: C of the images.
         image_size: shorter side of the images, in pixels.
@@ -88,7 +88,7 @@ def build_model(
         return build_timm(request)
     if name in BLOCKS_AND_WIDTH:
         return build_cifar(request)
-    return build_lite0(request) if name == LITE0 else build_torchvision(request)
+    return build_lite(request) if name in LITES else build_torchvision(request)
 
 
 def require_model(name: str) -> str:

@@ -12,6 +12,9 @@ from evenhand.core.spec import parse
 from evenhand.models.classifier import Classifier, replace_module
 from evenhand.models.names import LEAST_SCALE, MOST_SCALE
 
+UNIT_SCALE = 30.0
+"""The scale up to which the weights of `CosineHead.start_at` have length 1."""
+
 
 class CosineHead(nn.Module):
     """A cosine classifier: scale * cos(feature, weight of the class).
@@ -34,6 +37,15 @@ class CosineHead(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(num_classes, num_features))
         self.scale = scale
+
+    @torch.no_grad()
+    def start_at(self, directions: Tensor) -> None:
+        """Set the weight of every class to a direction (K, F), such as the mean of its features.
+
+        A gradient changes the direction of a weight in inverse proportion to its squared length, and with `scale`: the
+        length set here lets the logits follow the learning rate as those of a linear layer do.
+        """
+        self.weight.copy_(max(1.0, self.scale / UNIT_SCALE) * F.normalize(directions))
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (N, K) of features (N, F), in float32 also under autocast."""

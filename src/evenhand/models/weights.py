@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import re
 import sys
 import zipfile
@@ -13,12 +14,13 @@ from urllib.parse import urlparse
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import hash_file
+from evenhand.core.opening import open_regular
 from evenhand.core.text import some
 
 _HASH = re.compile(r"-([a-f0-9]{8,})\.")
@@ -109,12 +111,14 @@ def read_state(file: Path | None) -> dict[str, Tensor]:
     if file is None:
         raise ValueError("these weights have no file")
     try:
-        if file.suffix == ".safetensors":
-            return _plain_names(load_file(file))
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                refuse_bomb(archive.infolist(), file.stat().st_size)
-        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+        with open_regular(file) as opened:
+            if file.suffix == ".safetensors":
+                return _plain_names(load(opened.read()))
+            if zipfile.is_zipfile(opened):
+                with zipfile.ZipFile(opened) as archive:
+                    refuse_bomb(archive.infolist(), os.fstat(opened.fileno()).st_size)
+            opened.seek(0)
+            content: Any = torch.load(opened, map_location="cpu", weights_only=True)
         for key in ("state_dict", "model"):
             content = content[key] if isinstance(content.get(key), dict) else content
         if not content or not all(isinstance(value, Tensor) for value in content.values()):

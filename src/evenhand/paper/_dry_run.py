@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.jobs import Job
-from evenhand.experiments.grid.local import count_processors, default_workers
+from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.runtime_estimate import estimate, size_of
+from evenhand.experiments.grid.threads import count_processors
 from evenhand.paper._run_store import RunStore
 from evenhand.runs.config import Config
 

@@ -161,7 +161,7 @@ class Listing:
 
     def run(self, entry: Entry) -> RunState:
         """Return the state of a run."""
-        figures, problems = self._read(entry, lambda: run_figures(Run(entry.path, follow_links=False)))
+        figures, problems = self._read(entry, lambda: run_figures(Run(entry.path)))
         changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
         state = self._state(entry, changed, figures.get("seconds"))
         if state == "failed":

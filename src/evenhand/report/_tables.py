@@ -109,15 +109,14 @@ def difference_table(comparison: Comparison) -> Table:
     """Return the tested differences."""
     with_p = any(each.p is not None for each in comparison.differences)
     columns = [Column(f"objective (vs. {comparison.baseline})"), Column("metric", kind="text")]
-    columns += [Column(name) for name in ("difference (points)", "CI", *(("p", "adjusted alpha") if with_p else ()))]
+    columns += [Column(name) for name in ("difference (pp)", "95% CI", *(("p", "adjusted alpha") if with_p else ()))]
     rows = []
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
         row = [TableCell(each.objective), TableCell(TESTED.get(each.metric, each.metric), kind="text")]
         row += [TableCell(size), TableCell(interval)]
         if with_p:
-            p = "" if each.p is None else "<0.001" if each.p < 0.001 else f"{each.p:.3f}"
-            row += [TableCell(p), TableCell(f"{each.level:.2%}" if each.level else "")]
+            row += [TableCell(each.shown_p), TableCell(f"{each.level:.2%}" if each.level else "")]
         rows.append([*row, TableCell(each.words, kind="text")])
     return Table([*columns, Column("outcome", kind="text")], rows)
 
@@ -141,7 +140,7 @@ def class_table(runs: Runs, baseline: str | None) -> Table:
     ranked = first.num_classes > MOST_NAMED  # figures label these classes by rank
     columns = [Column("class", kind="text"), *([Column("rank")] if ranked else [])]
     columns += [Column("group", kind="text"), Column("training images"), Column("test images")]
-    columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (points)", others)
+    columns += _group("recall (%)", list(runs)) + _group(f"difference from {baseline} (pp)", others)
     columns += _group("precision (%)", list(runs)) + _group("F1 (%)", list(runs))
     rows = []
     for rank, k in enumerate(from_most_to_fewest(first.train_counts).tolist(), start=1):

@@ -14,8 +14,9 @@ import numpy as np
 from markupsafe import Markup
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import check_target, write_text
+from evenhand.core.files import check_target, enclosing, write_text
 from evenhand.core.text import some
+from evenhand.experiments.comparison.verdict import ensemble_note
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
 from evenhand.report._escape import page_environment
@@ -26,7 +27,7 @@ from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
-from evenhand.runs.comparison import COMPARISON
+from evenhand.runs.comparison import COMPARISON, Comparison
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Summary
 
@@ -63,8 +64,10 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     """
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
-    check_target(target)  # before anything is drawn
-    write_text(target, render(read_report_data(paths), embedding=embedding))
+    within = enclosing(target, paths)
+    if within is None:
+        check_target(target)  # before anything is drawn
+    write_text(target, render(read_report_data(paths), embedding=embedding), within=within)
     return target
 
 
@@ -161,7 +164,7 @@ def _verdict(data: ReportData) -> list[str]:
     """Return the main results as sentences, the most important one first."""
     if data.comparison is not None:
         *sentences, last = data.comparison.verdicts
-        return [last, *(f"Failed: {each}." for each in data.comparison.failures), *sentences]
+        return [*(f"Failed: {each}." for each in data.comparison.failures), last, *sentences]
     summaries = data.summaries()
     lines = [_sentence(name, summary) for name, summary in summaries.items()]
     lines += [f"Failed: {name} {each}." for name, summary in summaries.items() for each in summary.failures]
@@ -188,7 +191,7 @@ def _sentence(name: str, summary: Summary) -> str:
 def _remarks(data: ReportData) -> list[str]:
     notes = [_adjustment_note(name, run) for name, runs in data.finished.items() for run in runs]
     for source in [data.comparison] if data.comparison else data.summaries().values():
-        notes += source.notes
+        notes += [*ensemble_note(source), *source.notes] if isinstance(source, Comparison) else source.notes
     return list(dict.fromkeys(filter(None, notes)))
 
 

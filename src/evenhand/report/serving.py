@@ -10,13 +10,13 @@ import hashlib
 import ipaddress
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -164,6 +164,9 @@ def listen(host: str, port: int | None = None) -> socket.socket:
     raise EvenhandError(f"Cannot listen on {where}: {reason}; choose another with --host and --port.")
 
 
+_HOST = re.compile(r"(?:(?P<name>[a-z0-9_.-]+)|\[(?P<v6>[0-9a-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?")
+
+
 class _Guard:
     """Refuses unknown host names (DNS rebinding), and adds headers to every response."""
 
@@ -195,7 +198,10 @@ class _Guard:
 
     def _is_known(self, given: str) -> bool:
         try:
-            name = urlsplit(f"//{given}").hostname or ""
+            found = _HOST.fullmatch(given.lower())
+            if found is None or int(found["port"] or 0) > 65535:
+                return False
+            name = found["name"] or found["v6"]
             if name in self.names:
                 return True
             ipaddress.ip_address(name)
@@ -241,7 +247,7 @@ class _Pages:
             "metrics": [],
         }
         # Damaged files are listed in the problems.
-        read, _ = read_leniently(Run(entry.path, follow_links=False), "history", "summary")
+        read, _ = read_leniently(Run(entry.path), "history", "summary")
         if "history" in read:
             content["curves"] = curves(read["history"])
         if "summary" in read:

@@ -47,10 +47,10 @@ def parse_yaml(text: str) -> Any:
         raise Unreadable(f"a value does not fit its tag or type: {reason(error)}") from error
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, *, within: Path | None = None) -> dict[str, Any]:
     """Read a YAML file of names and values."""
     try:
-        content = parse_yaml(read_bytes(path, MOST_BYTES).decode())
+        content = parse_yaml(read_bytes(path, MOST_BYTES, within=within).decode())
     except (EvenhandError, Unreadable, UnicodeDecodeError) as error:
         why = reason(error) if isinstance(error, UnicodeDecodeError) else str(error)
         why = why.removeprefix(f"Cannot read {path}: ").rstrip(".")

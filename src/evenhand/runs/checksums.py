@@ -1,34 +1,32 @@
 """Checksums of weights, state and predictions, to detect silent damage."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.files import hash_file, read_json, replacing, write_json
+from evenhand.core.files import hash_file, read_json, write_bytes, write_json
+from evenhand.core.opening import is_regular
 from evenhand.runs.filenames import CHECKED, CHECKSUMS, FOLDERS
 
 
-@contextmanager
-def replacing_checked(path: Path) -> Iterator[Path]:
-    """Yield a temporary file for a file of a run, as `replacing` does, and store its checksum.
+def write_checked(path: Path, content: "bytes | memoryview") -> None:
+    """Write a file of a run, and store its checksum.
 
     The new checksum is stored before the file gets its name, and the old one until after: whenever the process is
     killed, the file on disk has a checksum.
     """
     folder, name = _place(path)
     if name not in CHECKED:
-        with replacing(path) as temporary:
-            yield temporary
+        write_bytes(path, content, within=folder)
         return
-    with replacing(path) as temporary:
-        yield temporary
-        new = hash_file(temporary)
-        known: dict[str, list[str]] = {}
-        with suppress(EvenhandError):  # damaged checksums are discarded
-            known = _known(folder)
-        write_json(folder / CHECKSUMS, {**known, name: [new, *known.get(name, [])]})
-    write_json(folder / CHECKSUMS, {**known, name: [new]})
+    new = hashlib.sha256(content).hexdigest()
+    known: dict[str, list[str]] = {}
+    with suppress(EvenhandError):  # damaged checksums are discarded
+        known = _known(folder)
+    write_json(folder / CHECKSUMS, {**known, name: [new, *known.get(name, [])]}, within=folder)
+    write_bytes(path, content, within=folder)
+    write_json(folder / CHECKSUMS, {**known, name: [new]}, within=folder)
 
 
 def check(path: Path) -> None:
@@ -38,7 +36,7 @@ def check(path: Path) -> None:
         EvenhandError: the checksum differs, or cannot be computed.
     """
     folder, name = _place(path)
-    expected = _known(folder).get(name) if (folder / CHECKSUMS).is_file() else None
+    expected = _known(folder).get(name) if is_regular(folder / CHECKSUMS, within=folder) else None
     if expected is None:
         return
     try:
@@ -57,7 +55,7 @@ def _place(path: Path) -> tuple[Path, str]:
 
 def _known(folder: Path) -> dict[str, list[str]]:
     path = folder / CHECKSUMS
-    content = read_json(path, 2**16)
+    content = read_json(path, 2**16, within=folder)
     if not all(isinstance(own, list) and all(isinstance(each, str) for each in own) for own in content.values()):
         raise EvenhandError(f"Cannot read {path}: expected lists of checksums; delete it to skip the check.")
     return content

@@ -3,8 +3,10 @@
 This module is the only reader and writer of both. It needs no torch.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +26,8 @@ from pydantic import (
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json, read_json_bytes, write_json
+from evenhand.core.locks import take_lock
+from evenhand.core.opening import LINK, is_regular, link_within
 from evenhand.core.text import clipped
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.filenames import COMPARISON as COMPARISON
@@ -31,6 +35,7 @@ from evenhand.runs.filenames import INTERIM_ANALYSES as INTERIM_ANALYSES
 from evenhand.runs.run import Run
 from evenhand.statistics.image_sampling import ImageError
 
+LEDGER_LOCK = ".looks.lock"
 LARGEST = 2**25
 """Bytes of either file."""
 
@@ -49,15 +54,33 @@ Outcome = Literal[
     "worse",
     "worse by less than the margin",
     "worse on these test images only",
-    "no difference that matters",
+    "practically equivalent",
+    "not tested",
     "undecided",
 ]
+DECIDED: tuple[Outcome, ...] = (
+    "better",
+    "better by less than the margin",
+    "worse",
+    "worse by less than the margin",
+    "practically equivalent",
+)
+"""Outcomes to which more seeds have nothing to add."""
+Certainty = Literal["shown", "undecided"]
+"""Of a recommendation: it follows from tested differences, or it is the best mean so far."""
 _Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class _Content(BaseModel):
     # Strict: a text that looks like a number is none. Unknown and derived values are ignored.
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class EarlierDecision(_Content):
+    """What an earlier analysis of the same comparison decided about a difference."""
+
+    seeds: int = Field(ge=1)
+    outcome: Outcome
 
 
 class Difference(_Content):
@@ -91,11 +114,17 @@ class Difference(_Content):
     """How many more seeds would probably decide; None where a hundred would not, or it is decided."""
     images: ImageError | None = None
     """The sampling error of the test images; None where it was not measured."""
+    earlier: EarlierDecision | None = None
+    """Where an analysis with fewer seeds decided, which stays; all numbers are those of all seeds."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def outcome(self) -> Outcome:
         """What may be claimed."""
+        if self.earlier is not None:
+            return self.earlier.outcome
+        if self.level == 0 and self.p is not None and not self.failed:
+            return "not tested"
         inside = self.low is not None and self.high is not None and -self.margin < self.low <= self.high < self.margin
         up = self.mean > 0
         if self.claimed:
@@ -103,7 +132,7 @@ class Difference(_Content):
                 return "better by less than the margin" if up else "worse by less than the margin"
             return "better" if up else "worse"
         if self.level > 0 and self.p is not None and self.spread and inside:
-            return "no difference that matters"
+            return "practically equivalent"
         if self.on_these_images:
             return "better on these test images only" if up else "worse on these test images only"
         return "undecided"
@@ -116,12 +145,21 @@ class Difference(_Content):
             return "failed"
         if self.mean == 0 == self.spread:
             return "no difference seen"
-        return "not tested" if self.level == 0 and self.p is not None else self.outcome
+        within = f" (within ±{100 * self.margin:g} pp)" if self.outcome == "practically equivalent" else ""
+        when = f" (decided at {self.earlier.seeds} seeds)" if self.earlier else ""
+        return f"{self.outcome}{within}{when}"
 
     @property
     def decided(self) -> bool:
         """Whether more seeds have nothing to add."""
-        return self.claimed or self.outcome == "no difference that matters"
+        return self.outcome in DECIDED
+
+    @property
+    def shown_p(self) -> str:
+        """The p-value as tables show it: empty where there was no test."""
+        if self.p is None or self.level == 0 or self.failed:
+            return ""
+        return "<0.001" if self.p < 0.001 else f"{self.p:.3f}"
 
 
 class ObjectiveRow(_Content):
@@ -146,6 +184,8 @@ class ObjectiveRow(_Content):
     worst_recall: float | None = None
     tried: int = 1
     """Settings of its family, of which one is picked."""
+    failed: str = ""
+    """Why it is not recommended: what failed in half of its seeds or more; empty where nothing did."""
 
     @property
     def balanced_accuracy(self) -> float | None:
@@ -226,11 +266,14 @@ class Comparison(_Content):
     per_class: list[ClassRow] = []
     """Sorted by training count, largest first."""
     failures: list[str] = []
-    """Objectives whose training failed, and why; shown first, and nothing is concluded from them."""
+    """Runs that failed, by objective, and why; shown first."""
     verdicts: list[str] = Field(min_length=1)
     """A sentence per difference that is known, one for those that are undecided, and last the conclusion."""
     recommended: str | None = None
-    """The objective to use; of several that are better than the baseline, the best on validation."""
+    """The objective that the last verdict names; `predict`, `export` and `load` use its run that is best on validation.
+    """
+    certainty: Certainty = "undecided"
+    """How sure the recommendation is."""
     ensemble: float | None = None
     """Balanced accuracy on the test set of its runs' mean probabilities; None where seeds have test sets of their own.
     """
@@ -246,20 +289,17 @@ class Comparison(_Content):
             EvenhandError: the file is missing or damaged.
         """
         file = comparison_file(path)
-        content = read_json_bytes(file, LARGEST)
+        content = read_json_bytes(file, LARGEST, within=None if file == Path(path) else file.parent)
         try:
             found = cls.model_validate_json(content)
         except ValidationError as error:
             raise EvenhandError(f"Cannot read {file}: {_first(error)}; compare the runs again.") from error
-        # normpath: without the `..` of a relative name, so that messages show a path as a person would write it.
-        runs = [
-            run.model_copy(update={"folder": Path(os.path.normpath(file.parent / run.folder))}) for run in found.runs
-        ]
+        runs = [run.model_copy(update={"folder": _run_folder(file, run.folder)}) for run in found.runs]
         return found.model_copy(update={"runs": runs})
 
     def write(self, folder: os.PathLike[str] | str) -> Path:
         """Write `comparison.json`; return its path."""
-        write_json(Path(folder) / COMPARISON, self.to_json(folder))
+        write_json(Path(folder) / COMPARISON, self.to_json(folder), within=Path(folder))
         return Path(folder) / COMPARISON
 
     def to_json(self, folder: os.PathLike[str] | str | None = None) -> dict[str, Any]:
@@ -288,6 +328,24 @@ class InterimAnalysis(_Content):
     """Made after the 5% had been spent: it claims nothing."""
 
 
+@contextlib.contextmanager
+def locked_ledger(folder: Path) -> Iterator[None]:
+    """Hold the lock of the interim analyses of a folder, from reading what was spent to writing what is."""
+    lock = take_lock(folder / LEDGER_LOCK, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()  # the file stays: another process may wait for it
+
+
+def read_ledger(folder: Path) -> dict[str, list[InterimAnalysis]]:
+    """Read all interim analyses in a folder, by comparison; they share one 5%."""
+    path = folder / INTERIM_ANALYSES
+    families = read_json(path, LARGEST) if path.is_file() else {}
+    return {family: read_interim_analyses(folder, family) for family in families}
+
+
 def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:
     """Read the interim analyses of one comparison in a folder; none where there is no file.
 
@@ -299,10 +357,10 @@ def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:
         EvenhandError: the file cannot be read.
     """
     path = folder / INTERIM_ANALYSES
-    if not path.is_file():
+    if not os.path.lexists(path):
         return []
     try:
-        content = json.dumps(read_json(path, LARGEST).get(family, []))
+        content = json.dumps(read_json(path, LARGEST, within=folder).get(family, []))
         return TypeAdapter(list[InterimAnalysis]).validate_json(content)
     except (EvenhandError, ValidationError) as error:
         why = _first(error) if isinstance(error, ValidationError) else reason(error)
@@ -315,8 +373,9 @@ def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:
 def add_interim_analysis(folder: Path, family: str, analysis: InterimAnalysis) -> None:
     """Add an interim analysis to the file."""
     path = folder / INTERIM_ANALYSES
-    content = read_json(path, LARGEST) if path.is_file() else {}
-    write_json(path, {**content, family: [*content.get(family, []), analysis.model_dump(mode="json")]})
+    content = read_json(path, LARGEST, within=folder) if os.path.lexists(path) else {}
+    added = {**content, family: [*content.get(family, []), analysis.model_dump(mode="json")]}
+    write_json(path, added, within=folder)
 
 
 def comparison_file(path: os.PathLike[str] | str) -> Path:
@@ -326,7 +385,9 @@ def comparison_file(path: os.PathLike[str] | str) -> Path:
 
 def is_comparison(path: os.PathLike[str] | str) -> bool:
     """Whether a path is a `comparison.json`, or a folder with one that is not a run itself."""
-    return Path(path).name == COMPARISON or ((Path(path) / COMPARISON).is_file() and not Run(Path(path)).begun)
+    return Path(path).name == COMPARISON or (
+        is_regular(Path(path) / COMPARISON, within=Path(path)) and not Run(Path(path)).begun
+    )
 
 
 @dataclass(frozen=True)
@@ -359,6 +420,18 @@ def read_recommended(folder: os.PathLike[str] | str) -> Recommended:
     return Recommended(
         objective, tuple(sorted(runs, key=lambda run: -(run.summary.selected.val_balanced_accuracy or 0)))
     )
+
+
+def _run_folder(file: Path, folder: Path) -> Path:
+    """Return the folder of a run that a comparison names; refuse one outside the folder of the comparison."""
+    inside = file.parent / folder
+    if folder.is_absolute() or ".." in folder.parts or not folder.parts:
+        why = f"its run {clipped(str(folder))!r} is not a folder inside {file.parent}"
+    elif (link := link_within(inside, file.parent)) is not None:
+        why = f"{link}: {LINK}"
+    else:
+        return inside
+    raise EvenhandError(f"Cannot use {file}: {why}; compare the runs again.")
 
 
 def _first(error: ValidationError) -> str:

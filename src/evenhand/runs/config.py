@@ -340,12 +340,12 @@ def save_config(
     top = [f"# {command}"] * bool(command) + [RESOLVED + listed] * bool(listed)
     # A line break would end the comment, and YAML refuses control characters even in comments.
     lines = ["".join(character if character.isprintable() else " " for character in line) for line in top]
-    write_text(path, "".join(f"{line}\n" for line in lines) + text)
+    write_text(path, "".join(f"{line}\n" for line in lines) + text, within=Path(path).parent)
 
 
-def load_config(path: Path) -> Config:
-    """Read what `save_config` wrote."""
-    content = read_yaml(path)
+def load_config(path: Path, *, within: Path | None = None) -> Config:
+    """Read what `save_config` wrote; no link is followed below `within`."""
+    content = read_yaml(path, within=within)
     try:
         return validate(with_frozen(content))
     except EvenhandError as error:

@@ -29,6 +29,23 @@ CHECKSUMS = "checksums.json"
 TENSORBOARD = "tensorboard"
 """A folder of logs."""
 
+FILES = (
+    CONFIG,
+    ENVIRONMENT,
+    SPLITS,
+    HISTORY,
+    BEST_WEIGHTS,
+    LAST_WEIGHTS,
+    STATE,
+    PREDICTIONS,
+    VALIDATION,
+    FEATURES,
+    THUMBNAILS,
+    SUMMARY,
+    ADJUSTMENT,
+    CHECKSUMS,
+)
+"""All files of a run."""
 CHECKED = (BEST_WEIGHTS, LAST_WEIGHTS, STATE, PREDICTIONS, VALIDATION, FEATURES, THUMBNAILS)
 FOLDERS = ("weights", "state", TENSORBOARD)
 """Subfolders of a run, which contain no runs."""

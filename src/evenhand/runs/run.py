@@ -12,14 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import ValidationError
 
-from evenhand.core.arrays import read_arrays, write_arrays
+from evenhand.core.arrays import array_bytes, read_arrays
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_bytes, read_json_bytes, write_csv, write_json
+from evenhand.core.opening import LINK, is_regular, link_within, open_regular, remove_file
+from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.runs import filenames as names
-from evenhand.runs.checksums import check, replacing_checked
+from evenhand.runs.checksums import check, write_checked
 from evenhand.runs.config import RESOLVED, Config, load_config, save_config
 from evenhand.runs.schemas import (
     Adjustment,
@@ -54,10 +57,10 @@ class Run:
 
     Files are read and checked on first access, and cached; writing a file clears the cache. A property whose file
     cannot be read raises an `EvenhandError` with the file and the reason. A run can be given wherever a path can.
+    The folder may come from others: links inside it are never followed.
 
     Args:
         path: the folder; it need not exist yet.
-        follow_links: whether files that are links are read.
 
     Example:
         >>> import tempfile
@@ -72,7 +75,6 @@ class Run:
     """
 
     path: Path
-    follow_links: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
@@ -109,7 +111,7 @@ class Run:
     @property
     def can_resume(self) -> bool:
         """Whether an epoch was finished."""
-        return self.state.is_file()
+        return self.has(names.STATE)
 
     @property
     def resume_command(self) -> str:
@@ -126,11 +128,14 @@ class Run:
 
     def has(self, name: str) -> bool:
         """Return whether a file is there."""
-        path = self.path / name
-        try:
-            return path.is_file() and (self.follow_links or not path.is_symlink())
-        except OSError:
-            return False
+        return is_regular(self.path / name, within=self.path)
+
+    def refuse_links(self) -> None:
+        """Refuse a run with a file or folder that is a link: taken as missing, it would be made anew."""
+        for name in (*names.FILES, *names.FOLDERS):
+            link = link_within(self.path / name, self.path)
+            if link is not None:
+                raise EvenhandError(f"Cannot use {link}: {LINK}; put the file itself there.")
 
     def require(self) -> None:
         """Refuse a folder without a run."""
@@ -138,7 +143,8 @@ class Run:
             return
         found = "there is no such folder"
         if self.path.is_dir():
-            found = f"it has no {names.CONFIG}"
+            linked = (self.path / names.CONFIG).is_symlink()
+            found = f"its {names.CONFIG} is a link, which is not followed" if linked else f"it has no {names.CONFIG}"
             if (self.path / names.COMPARISON).is_file():
                 found = "it is a comparison; give the folder of one of its runs"
         elif self.path.is_file():
@@ -151,7 +157,7 @@ class Run:
     def config(self) -> Config:
         """All settings of the run."""
         self.require()
-        return load_config(self.path / names.CONFIG)
+        return load_config(self.path / names.CONFIG, within=self.path)
 
     @cached_property
     def config_text(self) -> str:
@@ -178,7 +184,7 @@ class Run:
 
     def write_environment(self, content: Mapping[str, Any]) -> None:
         """Write versions and machine."""
-        write_json(self.path / names.ENVIRONMENT, content)
+        write_json(self.path / names.ENVIRONMENT, content, within=self.path)
         self._forget("environment")
 
     @cached_property
@@ -188,7 +194,7 @@ class Run:
 
     def write_splits(self, splits: SplitIds) -> None:
         """Write the ids of its training, validation and test images."""
-        write_json(self.path / names.SPLITS, splits.model_dump(), indent=0)
+        write_json(self.path / names.SPLITS, splits.model_dump(), indent=0, within=self.path)
         self._forget("splits")
 
     # History
@@ -214,7 +220,7 @@ class Run:
     def write_history(self, rows: Sequence[EpochRow]) -> None:
         """Write all epochs in full precision, with the columns that all of them have."""
         shared = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
-        write_csv(self.path / names.HISTORY, [{name: row[name] for name in shared} for row in rows])
+        write_csv(self.path / names.HISTORY, [{name: row[name] for name in shared} for row in rows], within=self.path)
         self._forget("history")
 
     # Weights and state
@@ -270,7 +276,29 @@ class Run:
     @cached_property
     def validation_predictions(self) -> Predictions | None:
         """Predictions of the validation images; None: there are none."""
-        return self._read_predictions(names.VALIDATION, "val") if self.has(names.VALIDATION) else None
+        if not self.has(names.VALIDATION):
+            return None
+        validation = self._read_predictions(names.VALIDATION, "val")
+        test = none_if_unreadable(lambda: self.predictions)
+        with self._naming(names.VALIDATION):
+            validation.check_finite()
+            for name in ("train_counts", "fitted_counts") if test is not None else ():
+                own, other = getattr(validation, name), getattr(test, name)
+                if own is not None and other is not None and not np.array_equal(own, other):
+                    raise EvenhandError(f"its {name} differ from those of {names.PREDICTIONS}.")
+            self._check_validation_score(validation)
+        return validation
+
+    def _check_validation_score(self, validation: Predictions) -> None:
+        """Refuse targets that contradict the result in the summary; rounding may move a few images."""
+        summary = none_if_unreadable(lambda: self.summary)
+        if summary is None or self.config.objective.training != self.config.objective:
+            return  # not finished, or the summary has the score after an adjustment
+        stored, found = summary.selected.val_balanced_accuracy, balanced_accuracy(validation.confusion)
+        if stored is not None and abs(stored - found) > 0.05:
+            raise EvenhandError(
+                f"its balanced accuracy is {found:.1%}, but {stored:.1%} in {names.SUMMARY}; its targets were changed."
+            )
 
     def write_validation_predictions(self, predictions: Predictions) -> None:
         """Write the predictions of the validation images."""
@@ -314,7 +342,7 @@ class Run:
 
     def write_summary(self, content: Mapping[str, Any]) -> Path:
         """Write its results and what the run was; return the file."""
-        write_json(self.path / names.SUMMARY, content)
+        write_json(self.path / names.SUMMARY, content, within=self.path)
         self._forget("summary")
         return self.path / names.SUMMARY
 
@@ -326,9 +354,9 @@ class Run:
     def write_adjustment(self, content: Mapping[str, Any] | None) -> Path:
         """Write the adjustment of its logits, or remove it (None); return the file."""
         if content is None:
-            (self.path / names.ADJUSTMENT).unlink(missing_ok=True)
+            remove_file(self.path / names.ADJUSTMENT, within=self.path)
         else:
-            write_json(self.path / names.ADJUSTMENT, content)
+            write_json(self.path / names.ADJUSTMENT, content, within=self.path)
         self._forget("adjustment")
         return self.path / names.ADJUSTMENT
 
@@ -337,6 +365,8 @@ class Run:
     def _path(self, name: str) -> Path:
         path = self.path / name
         if not self.has(name):
+            if link_within(path, self.path) is not None:
+                raise EvenhandError(f"Cannot read {path}: {LINK}.")
             raise EvenhandError(f"{path} is not a file." if path.exists() else f"{name} is missing in {self.path}.")
         return path
 
@@ -351,13 +381,13 @@ class Run:
     def _text(self, name: str, most: int) -> str:
         path = self._path(name)
         try:
-            return read_bytes(path, most).decode()
+            return read_bytes(path, most, within=self.path).decode()
         except UnicodeDecodeError as error:
             raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
 
     def _typed(self, kind: type[_Typed], name: str) -> _Typed:
         path = self._path(name)
-        content = read_json_bytes(path, LARGEST[name])
+        content = read_json_bytes(path, LARGEST[name], within=self.path)
         try:
             return kind.model_validate_json(content)
         except ValidationError as error:
@@ -368,7 +398,7 @@ class Run:
             raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
 
     def _read_predictions(self, name: str, split: Literal["val", "test"]) -> Predictions:
-        predictions = load_predictions(self._checked(name))
+        predictions = load_predictions(self._checked(name), within=self.path)
         splits, card = none_if_unreadable(lambda: self.splits), none_if_unreadable(self._card)
         with self._naming(name):
             if splits is not None:
@@ -378,14 +408,13 @@ class Run:
         return predictions
 
     def _card(self) -> dict[str, Any]:
-        return card_of(self._path(self.selected_weights.relative_to(self.path).as_posix()))
+        return card_of(self._path(self.selected_weights.relative_to(self.path).as_posix()), within=self.path)
 
     def _write_predictions(self, name: str, predictions: Predictions) -> None:
-        with replacing_checked(self.path / name) as temporary:
-            predictions.save(temporary)
+        write_checked(self.path / name, predictions.to_bytes())
 
     def _read_arrays(self, kind: type[_Arrays], name: str) -> _Arrays:
-        arrays = read_arrays(self._checked(name), list(kind.__dataclass_fields__))
+        arrays = read_arrays(self._checked(name), list(kind.__dataclass_fields__), within=self.path)
         predictions = none_if_unreadable(lambda: self.predictions)
         with self._naming(name):
             content = kind(**arrays)
@@ -394,8 +423,7 @@ class Run:
         return content
 
     def _write_arrays(self, name: str, content: Features | Thumbnails) -> None:
-        with replacing_checked(self.path / name) as temporary:
-            write_arrays(temporary, **vars(content))
+        write_checked(self.path / name, array_bytes(**vars(content)))
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
@@ -441,19 +469,17 @@ def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[st
 
 def runs_in(folder: Path | str) -> list[Run]:
     """Return the runs in a folder, finished or not, by name."""
-    return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}"))]
+    return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}")) if not path.parent.is_symlink()]
 
 
-def card_of(path: Path) -> dict[str, Any]:
+def card_of(path: Path, *, within: Path | None = None) -> dict[str, Any]:
     """Read the card of a file of weights from its header: class names, sizes, normalisation.
 
     Raises:
         EvenhandError: the file is missing, damaged or not of evenhand.
     """
     try:
-        if not path.is_file():
-            raise ValueError("there is no such file")
-        with path.open("rb") as file:
+        with open_regular(path, within=within) as file:
             size = int.from_bytes(file.read(8), "little")
             if size > 2**24:
                 raise ValueError("its header is too long")

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.statistics.sampling import Units, find_units, sampling_variance
+from evenhand.statistics.rotation import (
+    TEST_FRACTION,
+    UNKNOWN_NOISE,
+    repeated_share,
+    training_overlap,
+    training_variance,
+)
+from evenhand.statistics.sampling import Units, class_variances, find_units, sampling_variance
 
 
 @dataclass(frozen=True)
@@ -18,9 +25,12 @@ class ImageError:
     error: float
     """Its standard error over test images or groups of them, for the given models."""
     shared: float
-    """The part of that error that is common to all seeds and not training noise."""
+    """What an error over seeds misses: the part of that error that is common to all seeds and not training noise, and,
+    where seeds rotate, what common training images add."""
     freedom: float
     """Units (images or groups) minus one per class."""
+    rotated: bool = False
+    """Whether seeds have different test images, so that an error over seeds includes the sampling of images."""
 
 
 def paired_image_error(
@@ -30,6 +40,8 @@ def paired_image_error(
     *,
     groups: NDArray[np.str_] | None = None,
     classes: Iterable[int] | None = None,
+    train_counts: NDArray[np.int64] | None = None,
+    test_fraction: float = TEST_FRACTION,
 ) -> ImageError | None:
     """Estimate the sampling error over test images of the mean gain over seeds.
 
@@ -38,9 +50,10 @@ def paired_image_error(
     :func:`evenhand.statistics.sampling.sampling_variance`. Part of it is training noise that the mean over a few seeds
     leaves in each image, estimated from the variance between seeds within units. The rest is shared by all seeds.
 
-    Seeds may have different test images. Their differences then vary by images too, so an error over seeds already
-    contains a part of the shared error: all of it if no image is tested twice, and :math:`(n - r) / ((n - 1) r)` of it
-    if an image is tested r times on average. That part is not counted again.
+    Seeds may have different test images, as in cross-validation. Their differences then vary by images too, so an error
+    over seeds misses only what repeated tests of an image and common training images add
+    (:mod:`evenhand.statistics.rotation`): that is `shared`, and the difference is one over new images and new training
+    sets of this size.
 
     Args:
         ours: (n, N), whether each image was classified correctly, per seed, or a fraction; NaN: not tested with this
@@ -49,6 +62,9 @@ def paired_image_error(
         targets: (N,).
         groups: (N,), group of each image; None: images are independent.
         classes: the classes to average over; None: all. Those that do not occur are left out.
+        train_counts: (K,), training images of each class, indexed by target; used where seeds rotate. None: all that a
+            fold leaves.
+        test_fraction: of each fold, where seeds rotate.
 
     Returns:
         None if none of the classes occurs, or all images are one unit.
@@ -73,7 +89,8 @@ def paired_image_error(
     if units is None or len(units.classes) < 2:
         return None
     if np.isnan(gains).any():
-        return _of_rotated(gains, units)
+        right = (ours[:, seen].astype(np.float64) + baseline[:, seen]) / 2
+        return _of_rotated(gains, right, units, _counts_of(train_counts, targets, units), test_fraction)
     found = [units.around(own) for own in gains]
     means, around = [mean for mean, _ in found], np.stack([each for _, each in found])
     variance = sampling_variance(around.mean(axis=0), units)
@@ -84,21 +101,62 @@ def paired_image_error(
     return ImageError(float(np.mean(means)), variance**0.5, shared**0.5, float(units.freedom))
 
 
-def _of_rotated(gains: NDArray[np.float64], units: Units) -> ImageError:
-    """Return the same for gains (n, N) that are NaN where an image was not tested; a unit is tested as a whole."""
+def _counts_of(
+    train_counts: NDArray[np.int64] | None, targets: NDArray[np.int64], units: Units
+) -> NDArray[np.int64] | None:
+    """Return the training images of each class of the mean."""
+    return None if train_counts is None else np.asarray(train_counts)[np.unique(targets[units.kept])]
+
+
+def _of_rotated(
+    gains: NDArray[np.float64],
+    right: NDArray[np.float64],
+    units: Units,
+    train_counts: NDArray[np.int64] | None,
+    test_fraction: float,
+) -> ImageError:
+    """Measure the same where images were tested with some seeds only.
+
+    Args:
+        gains: (n, N), NaN where an image was not tested.
+        right: (n, N), the mean of both objectives.
+        units: which they are; each is tested as a whole.
+        train_counts: (K,), of the classes of the mean.
+        test_fraction: of each fold.
+    """
     tested = ~np.isnan(gains)
-    filled = np.where(tested, gains, 0.0)
+    filled, n = np.where(tested, gains, 0.0), len(gains)
     mean, around = units.around(filled.sum(axis=0) / tested.sum(axis=0))
+    accuracy, _ = units.around(np.nansum(right, axis=0) / tested.sum(axis=0))
     variance = sampling_variance(around, units)
+    tests = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested]).sum(axis=0)
+    stable = 1 - min(1.0, _training_noise(filled, tested, units, variance) / variance)
+    sizes = np.bincount(units.classes, units.sizes)
+    per_seed = np.bincount(units.classes, units.sizes * tests) / n
+    if train_counts is None:
+        train_counts = np.maximum(1, np.rint(per_seed * (1 - test_fraction) / test_fraction)).astype(np.int64)
+    known = np.maximum(1, train_counts)
+    common = training_variance(
+        class_variances(around, units)[0],
+        units.counts,
+        known * units.counts / sizes,
+        training_overlap(known, per_seed, n, test_fraction=test_fraction),
+        1 - accuracy,
+    )
+    shared = stable * (variance * repeated_share(tests, n) + common)
+    return ImageError(mean, variance**0.5, shared**0.5, float(units.freedom), rotated=True)
+
+
+def _training_noise(filled: NDArray[np.float64], tested: NDArray[np.bool_], units: Units, variance: float) -> float:
+    """Return the part of the variance over images that comes from seeds: what those that test an image differ by."""
     by_seed = np.stack([np.bincount(units.of, own[units.kept]) / units.sizes for own in filled])
     seen = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
     tests = seen.sum(axis=0)
+    twice = tests > 1
+    if not twice.any():
+        return UNKNOWN_NOISE * variance
     squares = np.where(seen, by_seed - by_seed.sum(axis=0) / tests, 0.0) ** 2
     # The variance between seeds of an image tested once is taken from the others.
-    twice = tests > 1
-    usual = float(squares[:, twice].sum() / (tests[twice] - 1).sum()) if twice.any() else 0.0
+    usual = float(squares[:, twice].sum() / (tests[twice] - 1).sum())
     spread = np.where(twice, squares.sum(axis=0) / np.maximum(tests - 1, 1), usual)
-    noise = float((spread * units.weights**2 / tests).sum())
-    n, r = len(gains), float(tests.mean())
-    left = max(0.0, 1 - (n - r) / ((n - 1) * r))
-    return ImageError(mean, variance**0.5, (max(0.0, variance - noise) * left) ** 0.5, float(units.freedom))
+    return float((spread * units.weights**2 / tests).sum())

@@ -14,6 +14,9 @@ MOST_WEIGHT = 4.0
 """The most degrees of freedom of the pooled variance, however many objectives there are."""
 WEIGHT = 2 / 3
 """The fraction of the other objectives' degrees of freedom that it counts for: spreads are similar, not equal."""
+STRETCH, MOST_STRETCH = 1.2, 0.5
+"""How much longer an interval is on the side of the tail per unit of skewness: the first over the root of n, at most
+the second."""
 
 
 @dataclass(frozen=True)
@@ -28,20 +31,38 @@ class SeedDifference:
     """Standard error of the mean; None without spread: no test is possible."""
     freedom: float | None = None
     """Degrees of freedom of that error."""
+    tails: tuple[float, float] = (0.0, 0.0)
+    """Skewness of the differences towards the lower and the upper end: their own, or the rivals' mean if larger."""
+
+    def stretch(self, side: int) -> float:
+        r"""Return by which factor the interval is longer on one side, as differences have their tail there.
+
+        .. math:: 1 + \min(0.5, 1.2 / \sqrt n) \, \max(0, \pm g, \pm \bar g)
+
+        with the skewness g of the differences and its mean over all rivals, who share a skewed baseline. A mean of few
+        skewed differences lies too often on the side without the tail, with too small a spread. The factor is a bounded
+        form of Johnson's (1978) correction, chosen by simulation: with exponential noise in one of two arms a test at
+        5% errs in about 6% at most, without it in up to 8%.
+
+        Args:
+            side: -1 for the lower end, 1 for the upper one.
+        """
+        return 1 + min(MOST_STRETCH, STRETCH / math.sqrt(self.n)) * self.tails[side > 0]
 
     @property
     def p(self) -> float | None:
         """Of the two-sided t-test; None if no test is possible."""
         if self.error is None or self.freedom is None:
             return None
-        return min(1.0, float(2 * stdtr(self.freedom, -abs(self.mean) / self.error)))
+        error = self.error * self.stretch(-1 if self.mean > 0 else 1)
+        return min(1.0, float(2 * stdtr(self.freedom, -abs(self.mean) / error)))
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """Return the two-sided interval of confidence 1 - level."""
         if self.error is None or self.freedom is None or not level > 0:
             return None
         half = float(stdtrit(self.freedom, 1 - level / 2)) * self.error
-        return self.mean - half, self.mean + half
+        return self.mean - half * self.stretch(-1), self.mean + half * self.stretch(1)
 
 
 def moderated_differences(
@@ -60,7 +81,8 @@ def moderated_differences(
     most. With k = 1 this is the paired t-test. The weight was chosen by simulation, before any data: estimating it from
     the data inflates the error rate. The familywise error at 5% is at most 5% if spreads are equal or differ by a
     factor of :math:`e^{0.5}` (one standard deviation of their logarithms), with heavy-tailed noise and with ties; fixed
-    spreads that differ by a factor of 3 give up to 7%.
+    spreads that differ by a factor of 3 give up to 7%. Intervals are longer on the side where differences have a tail
+    (:meth:`SeedDifference.stretch`).
 
     Series whose differences are all equal have no spread: they are not tested, and do not enter the pooled variance.
 
@@ -77,7 +99,7 @@ def moderated_differences(
         >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
         >>> found = moderated_differences(values, "ce")
         >>> {name: (round(each.mean, 3), round(each.p, 3)) for name, each in found.items()}
-        {'cce': (0.02, 0.001), 'cot': (0.007, 0.11)}
+        {'cce': (0.02, 0.001), 'cot': (0.007, 0.199)}
     """
     names = [baseline, *(name for name in values if name != baseline)]
     table = stack_series([values[name] for name in names])
@@ -96,12 +118,18 @@ def moderated_differences(
     variances = differences.var(axis=1, ddof=1)
     pooled, weight = _pooled_variance(table[[True, *spreads]], variances[spreads])
     errors = np.sqrt((weight * pooled + (n - 1) * variances) / (weight + n - 1) / n)
+    cubes = ((differences - differences.mean(axis=1, keepdims=True)) ** 3).mean(axis=1)
+    skewness = cubes / np.where(variances > 0, variances * (n - 1) / n, 1.0) ** 1.5
+    mean_skewness = float(skewness[spreads].mean())
     found = {}
     for place, name in enumerate(names[1:]):
-        found[name] = SeedDifference(float(means[place]), n, 0.0)
-        if spreads[place]:
-            spread, error = math.sqrt(variances[place]), float(errors[place])
-            found[name] = SeedDifference(float(means[place]), n, spread, error, weight + n - 1)
+        mean, own = float(means[place]), float(skewness[place])
+        if not spreads[place]:
+            found[name] = SeedDifference(mean, n, 0.0)
+            continue
+        tails = max(0.0, -own, -mean_skewness), max(0.0, own, mean_skewness)
+        spread, error = math.sqrt(variances[place]), float(errors[place])
+        found[name] = SeedDifference(mean, n, spread, error, weight + n - 1, tails)
     return found
 
 

@@ -99,13 +99,26 @@ def sampling_variance(around: NDArray[np.float64], units: Units, *, floor: bool 
         units: the units.
         floor: return at least the variance that the pooled one gives, for proportions that may all be 0 or 1.
     """
+    weights = units.weights
+    by_class, borrowed = class_variances(around, units)
+    variance = float(by_class.sum())
+    # Classes that share groups move together; where they move against each other, nothing is taken off.
+    together = float((np.bincount(units.names, weights * around) ** 2).sum() - ((weights * around) ** 2).sum())
+    variance += max(0.0, together)
+    return max(variance, float(borrowed.sum())) if floor else variance
+
+
+def class_variances(around: NDArray[np.float64], units: Units) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (K,), what each class adds to :func:`sampling_variance`, and (K,), what the usual variance would add.
+
+    Args:
+        around: (U,).
+        units: which they are.
+    """
     counts, weights = units.counts, units.weights
     pooled = float(((around**2).sum() + 1) / (len(around) - len(counts) + BORROWED))
     squares = np.bincount(units.classes, (weights * around) ** 2)
     own = np.divide(counts * squares, counts - 1, out=np.zeros(len(counts)), where=counts > 1)
     borrowed = pooled * np.bincount(units.classes, weights**2)
-    variance = float((((counts - 1) * own + BORROWED * borrowed) / (counts - 1 + BORROWED)).sum())
-    # Classes that share groups are correlated; a negative correlation is not subtracted.
-    together = float((np.bincount(units.names, weights * around) ** 2).sum() - ((weights * around) ** 2).sum())
-    variance += max(0.0, together)
-    return max(variance, float(borrowed.sum())) if floor else variance
+    variances = ((counts - 1) * own + BORROWED * borrowed) / (counts - 1 + BORROWED)
+    return variances.astype(np.float64), borrowed.astype(np.float64)

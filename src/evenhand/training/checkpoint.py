@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from evenhand.core.arrays import refuse_bomb
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.opening import open_regular
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
-from evenhand.runs.checksums import check, replacing_checked
+from evenhand.runs.checksums import check, write_checked
 from evenhand.runs.config import Config
 from evenhand.runs.schemas import check_history
 from evenhand.training.card import Card, parse_card
@@ -33,12 +34,15 @@ def save_weights(path: Path, model: nn.Module, card: Card) -> None:
     """Write weights and their card."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     content = save(tensors, metadata={"evenhand": json.dumps(asdict(card), ensure_ascii=False)})
-    with replacing_checked(path) as temporary:
-        temporary.write_bytes(content)  # save_file would hide a full disk behind an error of its own
+    write_checked(path, content)  # save_file would hide a full disk behind an error of its own
 
 
-def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
+def load_weights(path: Path, *, within: Path | None = None) -> tuple[dict[str, Tensor], Card]:
     """Read weights and their card.
+
+    Args:
+        path: the file.
+        within: the folder of its run, inside which no link is followed; None: the user named the file.
 
     Raises:
         EvenhandError: the file is missing, damaged, or was not written by evenhand.
@@ -47,12 +51,13 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
         raise EvenhandError(f"There are no weights in {path}; has the run finished an epoch?")
     try:
         check(path)
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if "evenhand" not in metadata:
-                raise ValueError("they have no class names and no normalisation")
-            card = parse_card(metadata["evenhand"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        with open_regular(path, within=within) as file:
+            content = file.read()
+        metadata = safetensors_metadata(content)
+        if "evenhand" not in metadata:
+            raise ValueError("they have no class names and no normalisation")
+        card = parse_card(metadata["evenhand"])
+        tensors = load(content)
     except (
         EvenhandError,
         SafetensorError,
@@ -67,9 +72,18 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Card]:
     return tensors, card
 
 
-def load_classifier(path: Path) -> tuple[Classifier, Card]:
+def safetensors_metadata(content: bytes) -> dict[str, str]:
+    """Return the metadata in the header of a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    if size > 2**24:
+        raise ValueError("its header is too long")
+    metadata: dict[str, str] = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
+    return metadata
+
+
+def load_classifier(path: Path, *, within: Path | None = None) -> tuple[Classifier, Card]:
     """Build the network of a file of weights, and load them."""
-    tensors, card = load_weights(path)
+    tensors, card = load_weights(path, within=within)
     # Checked first: a card can ask for a last layer that fits no memory.
     if not any(tensor.shape[:1] == (len(card.class_names),) for tensor in tensors.values()):
         raise EvenhandError(f"The weights in {path} are not those of {len(card.class_names):,} classes.")
@@ -89,8 +103,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write the state between two epochs, all of it or nothing."""
     content = io.BytesIO()
     torch.save(state, content)
-    with replacing_checked(path) as temporary:
-        temporary.write_bytes(content.getbuffer())  # to a file, torch.save would hide that the disk is full
+    write_checked(path, content.getbuffer())  # to a file, torch.save would hide that the disk is full
 
 
 def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
@@ -107,9 +120,12 @@ def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
         raise EvenhandError(f"There is nothing to resume in {path.parent.parent}: it has finished no epoch.")
     try:
         check(path)
-        with zipfile.ZipFile(path) as archive:
-            refuse_bomb(archive.infolist(), path.stat().st_size)
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path, within=path.parent.parent) as file:
+            content = io.BytesIO(file.read())
+        with zipfile.ZipFile(content) as archive:
+            refuse_bomb(archive.infolist(), len(content.getbuffer()))
+        content.seek(0)
+        state: dict[str, Any] = torch.load(content, map_location="cpu", weights_only=True)
         missing = _ENTRIES - set(state)
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")

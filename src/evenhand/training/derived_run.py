@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import open_regular
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.objectives.objective import build_objective
-from evenhand.runs.checksums import replacing_checked
+from evenhand.runs.checksums import write_checked
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
@@ -59,8 +60,8 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
     run.write_history(source.history)
     for old, new in ((source.best_weights, run.best_weights), (source.last_weights, run.last_weights)):
         if old.is_file():
-            with replacing_checked(new) as temporary:
-                temporary.write_bytes(old.read_bytes())
+            with open_regular(old, within=source.path) as file:
+                write_checked(new, file.read())
     if source.validation_predictions is not None:
         run.write_validation_predictions(source.validation_predictions)
     run.write_features(source.features)

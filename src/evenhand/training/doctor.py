@@ -15,6 +15,7 @@ from evenhand.core.extras import how_to_install, installed_version
 from evenhand.data.sources import find_data_root
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import BACKENDS, VARIABLE, chosen, why_not
+from evenhand.training.environment import processor_name
 
 PACKAGES = ("evenhand", "torch", "torchvision", "triton", "lightning-fabric", "numpy", "scikit-learn")
 
@@ -85,7 +86,7 @@ def examine() -> Examination:
 
 def _devices() -> dict[str, str]:
     devices = {
-        "cpu": f"{_processor()}, {os.cpu_count()} cores, torch uses {torch.get_num_threads()} of them "
+        "cpu": f"{processor_name()}, {os.cpu_count()} cores, torch uses {torch.get_num_threads()} of them "
         f"and {torch.backends.cpu.get_cpu_capability()}"
     }
     for number in range(torch.cuda.device_count()):
@@ -94,15 +95,6 @@ def _devices() -> dict[str, str]:
     if torch.backends.mps.is_available():
         devices["mps"] = platform.processor()
     return devices
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _backend(name: str) -> Backend:

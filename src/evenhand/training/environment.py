@@ -25,7 +25,7 @@ def describe_environment(fabric: Fabric, seed: int) -> dict[str, Any]:
         "commit": _commit(),
         "code": code_fingerprint(),
         "system": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": str(fabric.device),
@@ -33,6 +33,16 @@ def describe_environment(fabric: Fabric, seed: int) -> dict[str, Any]:
         "precision": fabric._precision.precision,
         "seed": seed,
     }
+
+
+def processor_name() -> str:
+    """Return the model of this machine's processor, as far as it is known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def code_fingerprint() -> str:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
-from evenhand.core.files import replacing
+from evenhand.core.files import enclosing, replacing
 from evenhand.core.seeds import stream
 from evenhand.data.decode import MAX_ASPECT, with_channels
 from evenhand.data.reading import RowReader
@@ -86,7 +86,7 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     adjustments = [None if each is None else each.model_dump(mode="json", include=fields) for each in stored]
     pixels, classes = _images(runs[0], model)
     images = model.card.preprocessing.normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
-    with replacing(path) as temporary:
+    with replacing(path, within=enclosing(path, [run, *runs])) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
         onnx.helper.set_model_props(graph, _metadata(model, adjustments if ensemble else adjustments[0]))

@@ -10,6 +10,7 @@ from torch import nn
 from evenhand.core.cache import cache_root
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import replacing
+from evenhand.core.opening import is_regular, link_within, open_regular
 from evenhand.models.backbone import Backbone, find_weights
 from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.models.heads import CosineHead, last_layer
@@ -76,14 +77,14 @@ def keep_backbone(backbone: Backbone, folder: Path | None = None) -> Path | None
     weights = backbone.weights
     suffix = ".safetensors" if weights.file is None else weights.file.suffix
     target = (folder or cache_root()) / FOLDER / f"{weights.sha256}{suffix}"
-    if target.is_file():
+    if is_regular(target, within=folder):
         return target
     try:
-        with replacing(target) as temporary:
+        with replacing(target, within=folder) as temporary:
             if weights.file is None:
                 temporary.write_bytes(save(backbone.body_state()))
             else:
-                with weights.file.open("rb") as source, temporary.open("wb") as copy:
+                with open_regular(weights.file) as source, temporary.open("wb") as copy:
                     shutil.copyfileobj(source, copy)  # tells a full disk from a source that cannot be read
     except (EvenhandError, OSError) as error:
         why = f"Cannot read {weights.file}: {reason(error)}." if isinstance(error, OSError) else error
@@ -109,7 +110,7 @@ def find_backbone(name: str, sha256: str, source: str, near: Path | None = None)
     """
     for folder in [cache_root()] + ([] if near is None else [near, near.parent]):
         for file in sorted((folder / FOLDER).glob(f"{sha256}.*")):
-            if _hash(file) == sha256:
+            if link_within(file, folder) is None and _hash(file) == sha256:
                 return file
             _logger.warning("%s is damaged: its hash differs from its name.", file)
     local = Path(source)

@@ -6,6 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.opening import open_regular
 from evenhand.core.text import some
 from evenhand.models.backbone import Backbone, find_weights, input_transform, load_backbone
 from evenhand.models.build import require_model
@@ -94,6 +95,8 @@ def foreign_weights(config: Config) -> Path | None:
         return None
     path = selected_weights(config.start.weights)
     try:
+        with open_regular(path):
+            pass  # refuses pipes, which safe_open would wait for
         with safe_open(path, framework="pt") as file:
             if "evenhand" in (file.metadata() or {}):
                 return None

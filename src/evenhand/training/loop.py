@@ -114,6 +114,8 @@ class Trainer:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
         train = self.batches("train", config.batch_size)
+        if config.compute.tensorboard:
+            self.run.refuse_links()
         board = Board(self.run.tensorboard) if config.compute.tensorboard and self.fabric.is_global_zero else None
         evaluated: dict[Split, bool] = {"val": len(prepared.splits.val) > 0, "test": config.track_test}
         held_out = {name: self.batches(name, EVALUATION_BATCH) for name, wanted in evaluated.items() if wanted}

@@ -1,13 +1,15 @@
 """The network of a run: built, given its initial weights, and described by its card."""
 
 import torch
+import torch.nn.functional as F
 
 from evenhand.core.seeds import stream
+from evenhand.data.images import FeatureImages
 from evenhand.data.table import FilePixels
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
 from evenhand.models.fused_head import defer_logits
-from evenhand.models.heads import replace_head
+from evenhand.models.heads import CosineHead, last_layer, replace_head
 from evenhand.objectives.objective import Objective
 from evenhand.runs.config import Config
 from evenhand.training.card import Card
@@ -37,6 +39,8 @@ def build_network(config: Config, prepared: PreparedData, objective: Objective) 
                 pretrained=body_weights(config),
             )
         replace_head(network, objective.head)
+    if prepared.backbone is not None:
+        _start_at_class_means(network, prepared)
     load_initial_weights(network, config, prepared.table.class_names)
     if config.start.train == "head":
         freeze_body(network)
@@ -44,6 +48,22 @@ def build_network(config: Config, prepared: PreparedData, objective: Objective) 
         defer_logits(network)
     torch.manual_seed(_seed(config.seed, "dropout"))
     return network.to(memory_format=torch.channels_last)
+
+
+def _start_at_class_means(network: Classifier, prepared: PreparedData) -> None:
+    """Point the weights of a cosine classifier to the mean direction of each class's training features.
+
+    Its random weights are long, for training together with a body: the rate of a last layer alone hardly turns them.
+    """
+    head = network.get_submodule(last_layer(network))
+    if not isinstance(head, CosineHead) or not isinstance(prepared.images, FeatureImages):
+        return
+    rows = prepared.splits.train
+    features = prepared.images.features[torch.from_numpy(prepared.rows[rows]), 0].float()
+    labels = torch.from_numpy(prepared.table.labels[rows])
+    # A class without images keeps its random direction, which is negligible next to a sum of unit vectors.
+    sums = 1e-6 * F.normalize(head.weight.detach())
+    head.start_at(sums.index_add(0, labels, F.normalize(features)))
 
 
 def make_card(network: Classifier, prepared: PreparedData, objective: Objective) -> Card:

@@ -212,7 +212,7 @@ def load(
         run = recommended[0]
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
-    network, card = load_classifier(selected_weights(run))
+    network, card = load_classifier(selected_weights(run), within=Path(run) if Path(run).is_dir() else None)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

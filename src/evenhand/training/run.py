@@ -94,6 +94,7 @@ def continue_run(folder: Path, *, callback: Callback | None = None) -> Run:
     run = Run(folder)
     if run.finished:
         return run
+    run.refuse_links()
     config, began = run.config, precision_name(run.environment.precision)
     if config.compute.precision == "auto" and began != "unknown":  # resume in the precision of the first epochs
         config = config.model_copy(update={"compute": config.compute.model_copy(update={"precision": began})})
@@ -155,7 +156,7 @@ def _finish(run: Run, trainer: Trainer, start: int, callback: Callback) -> Run:
 def evaluate_trained(run: Run, trainer: Trainer) -> None:
     """Load the selected weights, predict validation and test images, and write the results of a run."""
     config, prepared, fabric = trainer.config, trainer.prepared, trainer.fabric
-    tensors, _ = load_weights(run.selected_weights)
+    tensors, _ = load_weights(run.selected_weights, within=run.path)
     try:
         bare(trainer.model).load_state_dict(tensors)
     except RuntimeError as error:

@@ -1,6 +1,7 @@
 /* Calls the kernel on random shapes with buffers of exactly the size they need, for a sanitizer or valgrind to watch,
    and compares each loss with a plain sum in double. Prints how many calls it made. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "cce.c"
@@ -63,14 +64,68 @@ static int once(int level, int calls_wrong_target) {
         wanted[i] = target[i] == -100 ? 0
                                       : (weight ? weight[target[i]] : 1) * plain(logits + (size_t)(i * stride) * size, half,
                                                                                  k, target[i], c, offset);
-    const request asked = {.logits = logits, .half = half, .rows = n, .classes = k, .stride = stride, .target = target,
-                           .weight = weight, .offset = offset, .h = 1, .c = c, .ignore_index = -100, .reduction = NONE,
-                           .loss = loss, .gradient = gradient, .split = next() % 2 ? backwards : NULL, .level = level};
+    const request asked = {.logits = logits, .logits_bytes = (int64_t)(needed * size), .half = half, .rows = n,
+                           .classes = k, .stride = stride, .target = target, .target_bytes = n * 8, .weight = weight,
+                           .offset = offset, .h = 1, .c = c, .ignore_index = -100, .reduction = NONE, .loss = loss,
+                           .gradient = gradient, .split = next() % 2 ? backwards : NULL, .level = level};
+    int wrong = 0;
+    if (n) { /* memory that ends before the last element is not read */
+        request cut = asked;
+        *(next() % 2 ? &cut.logits_bytes : &cut.target_bytes) -= 1 + (int64_t)(next() % size);
+        wrong = evenhand_cce(&cut) != NOT_STORED;
+    }
     const int status = evenhand_cce(&asked);
-    int wrong = status != (calls_wrong_target && n ? NO_CLASS : DONE);
+    wrong |= status != (calls_wrong_target && n ? NO_CLASS : DONE);
     for (int64_t i = 0; i < n && status == DONE; i++) wrong |= fabs(loss[i] - wanted[i]) > 1e-5 * (1 + fabs(wanted[i]));
     if (gradient != logits) free(gradient);
     free(logits), free(target), free(offset), free(weight), free(loss), free(wanted);
+    return wrong;
+}
+
+enum { RACE_ROWS = 4000, RACE_CLASSES = 10 };
+static int64_t contested[RACE_ROWS];
+static int finished;
+
+static void set_targets(int64_t value) {
+    for (int i = 0; i < RACE_ROWS; i++) __atomic_store_n(&contested[i], value, __ATOMIC_RELAXED);
+}
+
+/* Changes the targets after they were checked, before they are used. */
+static int meddle(int64_t begin, int64_t end, int64_t grain, void (*job)(int64_t, int64_t, void *), void *context) {
+    set_targets(next() % 2 ? INT64_MIN : (int64_t)1 << (next() % 62));
+    return backwards(begin, end, grain, job, context);
+}
+
+/* Changes the targets at any time. */
+static void *disturb(void *unused) {
+    while (!__atomic_load_n(&finished, __ATOMIC_RELAXED)) set_targets(RACE_CLASSES), set_targets(3);
+    return unused;
+}
+
+static int race(int level, int calls) {
+    pthread_t other;
+    float *logits = numbers(RACE_ROWS * RACE_CLASSES), *weight = numbers(RACE_CLASSES);
+    float *gradient = malloc(RACE_ROWS * RACE_CLASSES * sizeof *gradient), loss, expected = 0;
+    request asked = {.logits = logits, .logits_bytes = RACE_ROWS * RACE_CLASSES * sizeof *logits, .rows = RACE_ROWS,
+                     .classes = RACE_CLASSES, .stride = RACE_CLASSES, .target = contested,
+                     .target_bytes = sizeof contested, .weight = weight, .h = 1, .c = -0.3, .ignore_index = -100, .reduction = SUM,
+                     .loss = &loss, .gradient = gradient, .level = level};
+    int wrong = 0;
+    for (int i = 0; i < 10; i++, expected = loss) {
+        asked.split = i ? meddle : NULL;
+        set_targets(3);
+        wrong |= evenhand_cce(&asked) != DONE || (i && loss != expected);
+    }
+    asked.split = NULL;
+    finished = 0;
+    if (pthread_create(&other, NULL, disturb, NULL)) return 1;
+    for (int i = 0; i < calls; i++) {
+        const int status = evenhand_cce(&asked);
+        wrong |= status != NO_CLASS && (status != DONE || loss != expected);
+    }
+    __atomic_store_n(&finished, 1, __ATOMIC_RELAXED);
+    pthread_join(other, NULL);
+    free(logits), free(weight), free(gradient);
     return wrong;
 }
 
@@ -82,6 +137,11 @@ int main(int count, char **arguments) {
                 printf("call %d at level %d is wrong\n", i, level);
                 return 1;
             }
+    for (int level = 1; level <= best; level++)
+        if (race(level, calls)) {
+            printf("a race at level %d is wrong\n", level);
+            return 1;
+        }
     printf("%d calls at each of %d levels\n", calls, best);
     return best ? 0 : 2;
 }

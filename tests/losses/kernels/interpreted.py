@@ -39,8 +39,12 @@ def main() -> None:
             cases += 1
         compare(complement_entropy, logits, target, reduction=reduction)
     rows = [[0, -math.inf, 1, 2], [-math.inf, 1, 2, 0], [3, -math.inf, -math.inf, -math.inf], [3e38, -3e38, 1e38, 0]]
-    rows += [[math.nan, 0, 1, 2], [0, math.nan, 1, 2], [1e4, 0, -1e4, 5], [-3e38] * 4]
-    z, zero = torch.tensor(rows, dtype=torch.float32), torch.zeros(8, dtype=torch.long)
+    rows += [[math.nan, 0, 1, 2], [0, math.nan, 1, 2], [1e4, 0, -1e4, 5], [-3e38] * 4, [-math.inf] * 4]
+    rows += [[0, math.nan, -math.inf, -math.inf]]
+    z, zero = torch.tensor(rows, dtype=torch.float32), torch.zeros(len(rows), dtype=torch.long)
+    for settings in ({}, {"offset": torch.randn(4)}, {"offset": torch.tensor([0, -math.inf, 0, 0])}):
+        compare(complement_cross_entropy, z[[4, 5, 8, 9]], zero[:4], reduction="none", **settings)
+    compare(complement_entropy, z[[4, 5, 8, 9]], zero[:4], reduction="none")
     value = complement_cross_entropy(z, zero, reduction="none").double()
     wanted = complement_cross_entropy(z.double(), zero, reduction="none").float().double()
     assert_close(value, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)

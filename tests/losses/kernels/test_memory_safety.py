@@ -20,7 +20,7 @@ pytestmark = [
 
 def build(folder: Path, *options: str) -> Path:
     program = folder / "driver"
-    command = [COMPILER, "-std=c11", "-g", *options, f"-I{SOURCE}", HERE / "driver.c", "-o", program, "-lm"]
+    command = [COMPILER, "-std=c11", "-g", "-pthread", *options, f"-I{SOURCE}", HERE / "driver.c", "-o", program, "-lm"]
     subprocess.run(command, check=True)
     return program
 
@@ -34,6 +34,11 @@ def run(*command: object) -> None:
 @pytest.mark.parametrize("optimised", ["-O1", "-O3"])
 def test_address_and_undefined_behaviour_sanitizers(tmp_path, optimised):
     run(build(tmp_path, optimised, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), 2000)
+
+
+def test_thread_sanitizer(tmp_path):
+    """The driver changes the targets from another thread."""
+    run(build(tmp_path, "-O2", "-fsanitize=thread"), 200)
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")

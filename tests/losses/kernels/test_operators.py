@@ -134,8 +134,6 @@ def test_an_offset_no_kernel_takes_is_left_to_torch(offset):
 @pytest.mark.parametrize("loss", [complement_cross_entropy, complement_entropy])
 def test_odd_logits_agree_with_eager(loss, odd):
     for reduction, place in itertools.product(("none", "mean", "sum"), (0, 1, slice(1, None), slice(None))):
-        if odd == -math.inf and place == slice(None):
-            continue  # such a row has an infinite loss, and no gradient that would mean anything
         logits, target = batch(20, 20)
         target[3] = 0
         with torch.no_grad():

@@ -1,9 +1,10 @@
 """The interim analyses of a comparison: their alpha, what was decided, and whether more seeds are needed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from evenhand.runs.comparison import Difference, InterimAnalysis
-from evenhand.statistics.alpha_spending import next_alpha
+from evenhand.statistics.alpha_spending import ROUNDING, next_alpha
+from evenhand.statistics.paired import LEVEL
 
 
 def analysis_alpha(seeds: int, earlier: Sequence[InterimAnalysis], *, last: bool, margin: float) -> float:
@@ -16,6 +17,36 @@ def analysis_alpha(seeds: int, earlier: Sequence[InterimAnalysis], *, last: bool
     if any(each.margin != margin for each in spent):
         return 0.0
     return next_alpha(seeds, {each.seeds: each.level for each in spent}, last=last)
+
+
+def folder_alpha(
+    seeds: int,
+    ledger: Mapping[str, Sequence[InterimAnalysis]],
+    family: str,
+    *,
+    objectives: Sequence[str],
+    baseline: str,
+    last: bool,
+    margin: float,
+) -> float:
+    """Return the alpha of the next analysis of one of the comparisons in a folder, which share one 5%.
+
+    It is 0, and the analysis exploratory, where :func:`analysis_alpha` is, or where its hypotheses could have been
+    chosen by earlier results: with another margin, with a baseline that was a rival before, or with rivals of which
+    some were analysed before, unless all of those are among them.
+    """
+    own = list(ledger.get(family, ()))
+    others = [each for name, made in ledger.items() if name != family for each in made if not each.exploratory]
+    rivals, bases, before = set(objectives) - {baseline}, set(), set()
+    for each in others:
+        bases |= {difference.baseline for difference in each.differences}
+        before |= {difference.objective for difference in each.differences}
+    chosen = (rivals & before and not before <= rivals) or (baseline in before and baseline not in bases)
+    if chosen or rivals & bases or any(each.margin != margin for each in others):
+        return 0.0
+    left = LEVEL - sum(each.level for each in [*others, *own] if not each.exploratory)
+    alpha = min(analysis_alpha(seeds, own, last=last, margin=margin), left)
+    return alpha if alpha > ROUNDING else 0.0
 
 
 def keep_decided(differences: Sequence[Difference], earlier: Sequence[InterimAnalysis]) -> list[Difference]:

@@ -13,9 +13,9 @@ def plot_differences(differences: Sequence[Difference], width: int = 72) -> list
         >>> from evenhand.experiments.comparison._ascii_plot import plot_differences
         >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
         >>> print("\n".join(plot_differences(judge_differences({"balanced_accuracy": values}, "ce"), 60)))
-        cce  :              |             :     [--------o---------]
-        cot  :        [-----+--------o----:---------]
-             -1             0            +1
+        cce  :             |            :     [--------o-----------]
+        cot  :   [---------+--------o---:---------]
+             -1            0           +1
     """
     shown = [each for each in differences if each.metric == differences[0].metric]
     ends = [

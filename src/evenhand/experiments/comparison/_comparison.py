@@ -7,17 +7,23 @@ import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import _render as render
-from evenhand.experiments.comparison._failed_runs import differences_without_failed, failure_reasons
+from evenhand.experiments.comparison._failed_runs import (
+    differences_without_failed,
+    failed_objectives,
+    failed_runs,
+    failure_reasons,
+)
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN, differences_on_images, image_errors
 from evenhand.experiments.comparison._load import TestResult, TestSet, group_runs, read_results, read_run
 from evenhand.experiments.comparison._tables import class_notes, class_rows, objective_rows
 from evenhand.experiments.comparison._tuning import Pick, families_of, pick
-from evenhand.experiments.comparison.verdict import candidates, conclusion, verdict_sentences
+from evenhand.experiments.comparison.verdict import keep_earlier, recommend, verdict_sentences
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.comparison import PRIMARY, ComparedRun
 from evenhand.runs.comparison import Comparison as Comparison
 from evenhand.runs.comparison import Difference as Difference
+from evenhand.runs.run import Run
 from evenhand.statistics.paired import LEVEL, balanced_resolution
 
 
@@ -36,14 +42,33 @@ class ComparisonResult(Comparison):
         return self.markdown()
 
     def with_differences(self, differences: Sequence[Difference]) -> "ComparisonResult":
-        """Return the comparison with these differences, and the verdicts and method that follow from them."""
+        """Return the comparison with these differences, and the verdicts and method that follow from them.
+
+        All numbers are those of all seeds: of a difference that was decided with fewer, only the decision stays.
+        """
+        now = {(each.metric, each.objective): each for each in self.differences}
+        differences = [
+            keep_earlier(now.get((each.metric, each.objective), each), each) if each.seeds < len(self.seeds) else each
+            for each in differences
+        ]
+        failed = {row.objective: row.failed for row in self.rows if row.failed}
+        best = recommend(differences, self.baseline, failed)
         return self.model_copy(
             update={
-                "differences": list(differences),
-                "verdicts": [*verdict_sentences(differences), conclusion(differences, self.baseline)],
+                "differences": differences,
+                "verdicts": [*verdict_sentences(differences), best.sentence],
+                "recommended": best.objective,
+                "certainty": best.certainty,
+                "ensemble": self._ensemble_of(best.objective),
                 "method": render.method(differences, len(self.seeds)),
             }
         )
+
+    def _ensemble_of(self, objective: str) -> float | None:
+        """Return the balanced accuracy of an objective's runs averaged; None where test sets rotate."""
+        if self.ensemble is None or objective == self.recommended:
+            return self.ensemble
+        return _ensemble([Run(run.folder).predictions for run in self.runs if run.objective == objective])
 
 
 def compare_runs(
@@ -57,7 +82,8 @@ def compare_runs(
     """Compare finished runs that differ in objective and seed only.
 
     Runs of one seed share their images, initial weights and batch order, so differences are paired by seed. The target
-    is the expected paired difference over seeds, and over test images of which these are a sample.
+    is the expected paired difference over seeds, and over test images of which these are a sample. Where seeds rotate
+    through the images, it is that over new images and new training sets of this size.
 
     Several settings of one objective (`cce:gamma=-0.5`, `cce:gamma=-1`) are all in the table and all tested, unless
     they are to be tuned.
@@ -105,6 +131,8 @@ def compare_runs(
         test_set.targets,
         {metric: few if metric == "few" else None for metric in tested},
         test_set.groups,
+        train_counts=np.rint(np.mean([each.train_counts for each in results[chosen]], axis=0)).astype(np.int64),
+        test_fraction=next(iter(picked[chosen].values())).config.data.test_fraction,
     )
     if len(seeds) > 1:
         steps = _resolutions(test_set, results[chosen])
@@ -114,9 +142,9 @@ def compare_runs(
     else:
         differences = differences_on_images(images, chosen)
     first = next(iter(picked[chosen].values()))
-    validated = {each.picked: each.validation.get(each.picked) or 0.0 for each in picks}
-    recommended = max(candidates(differences, chosen), key=lambda name: validated[name])
-    ensemble = None if test_set.rotated else _ensemble([run.predictions for run in picked[recommended].values()])
+    broken = failed_objectives(failed)
+    best = recommend(differences, chosen, broken)
+    ensemble = None if test_set.rotated else _ensemble([run.predictions for run in picked[best.objective].values()])
     scores = {
         (name, seed): own.scores for name in picked for seed, own in zip(picked[name], results[name], strict=True)
     }
@@ -136,16 +164,21 @@ def compare_runs(
             for name, members in grouped.items()
             for seed, run in members.items()
         ],
-        rows=[row for each in picks for row in objective_rows(each, grouped, results, test_set)],
+        rows=[
+            row.model_copy(update={"failed": broken.get(row.objective, "")}) if row.picked else row
+            for each in picks
+            for row in objective_rows(each, grouped, results, test_set)
+        ],
         differences=differences,
         per_class=class_rows(test_set, results, chosen),
-        failures=[sentence for own in failed.values() for sentence in own.values()],
-        verdicts=[*verdict_sentences(differences), conclusion(differences, chosen)],
-        recommended=recommended,
+        failures=failed_runs(results, seeds),
+        verdicts=[*verdict_sentences(differences), best.sentence],
+        recommended=best.objective,
+        certainty=best.certainty,
         ensemble=ensemble,
         method=render.method(differences, len(seeds)),
         notes=[
-            *_seed_notes(recommended, ensemble, test_set, results[chosen]),
+            *_seed_notes(test_set, results[chosen]),
             *_pick_notes(picks, baseline),
             *few_note,
             *class_notes(test_set, results),
@@ -173,20 +206,13 @@ def _ensemble(predictions: Sequence[Predictions]) -> float:
     return balanced_accuracy(confusion_matrix(first.targets, mean.argmax(1), first.num_classes))
 
 
-def _seed_notes(
-    recommended: str, ensemble: float | None, test_set: TestSet, results: Sequence[TestResult]
-) -> list[str]:
+def _seed_notes(test_set: TestSet, results: Sequence[TestResult]) -> list[str]:
     notes = []
-    if ensemble is not None and len(results) > 1:
-        notes.append(
-            f"All {len(results)} runs of {recommended} averaged (--ensemble) reach a balanced accuracy of "
-            f"{ensemble:.1%} on the test images."
-        )
     if test_set.rotated:
         most = max(len(each.ids) for each in results)
         notes.append(
             f"Every seed has its own test set of up to {most:,} of the {len(test_set.ids):,} images; claims are about "
-            "all of them, and the spread over seeds includes their sampling."
+            "new images and new training sets of this size, and include that seeds share training images."
         )
     if len(results) == 1:
         notes.append("One seed: intervals cover test images, not training noise; run 3 seeds or more.")

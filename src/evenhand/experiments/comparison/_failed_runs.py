@@ -26,6 +26,30 @@ def failure_reasons(results: Mapping[str, Sequence[TestResult]]) -> dict[str, di
     return found
 
 
+def failed_objectives(reasons: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return for each objective that failed the first reason of :func:`failure_reasons`."""
+    found: dict[str, str] = {}
+    for own in reasons.values():
+        for name, reason in own.items():
+            found.setdefault(name, reason)
+    return found
+
+
+def failed_runs(results: Mapping[str, Sequence[TestResult]], seeds: Sequence[int]) -> list[str]:
+    """Return for each objective which of its runs failed, and why, however few they are."""
+    found = []
+    for name, own in results.items():
+        reasons: dict[str, list[int]] = {}
+        for seed, each in zip(seeds, own, strict=True):
+            for reason in filter(None, [each.failed or each.no_few]):
+                reasons.setdefault(reason.partition(":")[0], []).append(seed)
+        for kind, failed in reasons.items():
+            texts = [text for each in own if (text := each.failed or each.no_few) and text.partition(":")[0] == kind]
+            often = "" if len(own) == 1 else f" (in {len(failed)} of {len(own)} seeds: {', '.join(map(str, failed))})"
+            found.append(f"{name} {texts[0]}{often}")
+    return found
+
+
 def differences_without_failed(
     values: Values, baseline: str, failed: Mapping[str, Mapping[str, str]], *, margin: float, **settings: Any
 ) -> list[Difference]:

@@ -12,6 +12,7 @@ from evenhand.statistics.graphical_testing import chained_questions, claim_level
 from evenhand.statistics.image_sampling import ImageError, paired_image_error
 from evenhand.statistics.moderated_t import moderated_differences
 from evenhand.statistics.paired import LEVEL
+from evenhand.statistics.rotation import TEST_FRACTION
 
 MARGIN = 0.01
 """The default margin, as a fraction: smaller differences do not matter."""
@@ -42,7 +43,10 @@ def judge_differences(
         baseline: the objective that the others are compared with.
         resolutions: for each metric what one test image changes; differences that vary by less are equal.
         images: for each metric and objective the sampling error of the test images; without it, claims are about these
-            test images only.
+            test images only. Rotation is passed here: where seeds have different test images, as in cross-validation,
+            :func:`~evenhand.statistics.paired_image_error` gets NaN for images that a seed did not test, and the
+            training counts and test fraction. Claims are then about new images and new training sets of this size
+            (:mod:`evenhand.statistics.rotation`).
         level: the significance level of all claims together.
         margin: smaller differences do not matter, as a fraction.
 
@@ -55,7 +59,7 @@ def judge_differences(
         >>> for each in judge_differences({"balanced_accuracy": values}, "ce"):
         ...     print(each.objective, each.outcome, round(each.p, 3), round(each.level, 4))
         cce better 0.001 0.025
-        cot undecided 0.11 0.0375
+        cot undecided 0.199 0.0375
     """
     metrics = sorted(values, key=lambda metric: metric != PRIMARY)
     others = [name for name in values[metrics[0]] if name != baseline] if metrics else []
@@ -139,6 +143,9 @@ def image_errors(
     targets: NDArray[np.int64],
     classes: Mapping[str, Iterable[int] | None],
     groups: NDArray[np.str_] | None = None,
+    *,
+    train_counts: NDArray[np.int64] | None = None,
+    test_fraction: float = TEST_FRACTION,
 ) -> dict[str, dict[str, ImageError | None]]:
     """Estimate for each metric and objective the sampling error of the test images in its difference.
 
@@ -148,12 +155,22 @@ def image_errors(
         targets: (N,).
         classes: for each metric the classes to average over; None: all.
         groups: (N,), which images belong together.
+        train_counts: (K,), training images of each class, where seeds rotate; None: all that a fold leaves.
+        test_fraction: of each fold, where seeds rotate.
     """
     found: dict[str, dict[str, ImageError | None]] = {}
     for metric, chosen in classes.items():
         members = None if chosen is None else tuple(chosen)
         found[metric] = {
-            name: paired_image_error(own, correct[baseline], targets, groups=groups, classes=members)
+            name: paired_image_error(
+                own,
+                correct[baseline],
+                targets,
+                groups=groups,
+                classes=members,
+                train_counts=train_counts,
+                test_fraction=test_fraction,
+            )
             for name, own in correct.items()
             if name != baseline
         }

@@ -1,6 +1,6 @@
 """Load finished runs, and refuse those that cannot be compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -223,6 +223,17 @@ def _mixtures(grouped: dict[str, dict[int, Run]]) -> list[str]:
     codes = {made.code for made in environments if made.code}
     if len(codes) > 1:
         notes.append(f"The runs were made with {len(codes)} versions of the code ({', '.join(sorted(codes))}).")
+    for what, values in (
+        ("threads", _recorded(grouped, lambda made: made.threads)),
+        ("processors", _recorded(grouped, lambda made: _known_processor(made.processor))),
+        ("devices", _recorded(grouped, lambda made: (made.device or "").partition(":")[0] or None)),
+    ):
+        if len(values) > 1:
+            seen = "; ".join(f"{value}: {', '.join(names)}" for value, names in sorted(values.items()))
+            notes.append(
+                f"The runs were computed with different {what} ({seen}), which changes results, so that a part of the "
+                "differences may come from it; run one group again."
+            )
     precisions = sorted({precision_name(made.precision) for made in environments if made.precision})
     if len(precisions) > 1:
         notes.append(
@@ -232,6 +243,25 @@ def _mixtures(grouped: dict[str, dict[int, Run]]) -> list[str]:
     elif precisions:
         notes.append(f"Computed in {precisions[0]}.")
     return notes
+
+
+def _recorded(grouped: Mapping[str, Mapping[int, Run]], read: Callable[[Environment], object]) -> dict[str, list[str]]:
+    """Return for each recorded value which objectives have it, with their seeds."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, members in grouped.items():
+        for seed, run in members.items():
+            value = read(_environment(run))
+            if value is not None:
+                found.setdefault(str(value), {}).setdefault(name, []).append(seed)
+    return {
+        value: [f"{name} seed{'s' * (len(seeds) > 1)} {_numbers(seeds)}" for name, seeds in own.items()]
+        for value, own in found.items()
+    }
+
+
+def _known_processor(name: str | None) -> str | None:
+    """Return a processor's model; None for an architecture, which older runs recorded instead."""
+    return None if name in (None, "", "x86_64", "AMD64", "i386", "arm", "arm64", "aarch64") else name
 
 
 def _environment(run: Run) -> Environment:

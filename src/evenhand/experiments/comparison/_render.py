@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from evenhand.core.files import write_csv, write_text
 from evenhand.core.text import markdown_escaped, markdown_table, text_table, visible
 from evenhand.experiments.comparison._ascii_plot import plot_differences
-from evenhand.experiments.comparison.verdict import in_points, points
+from evenhand.experiments.comparison.verdict import ensemble_note, in_points, points
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.comparison import PRIMARY, TESTED, ClassRow, Comparison, Difference, ObjectiveRow
 
@@ -28,22 +28,26 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
         return "Nothing was compared."
     if seeds < 2:
         return (
-            "Differences are those of two models on the same test images, in points. Intervals are 95% CIs over test "
+            "Differences are those of two models on the same test images, in percentage points (pp). "
+            "Intervals are 95% CIs over test "
             "images; they do not cover training noise."
         )
     if all(each.p is None for each in differences):
         return (
-            "Differences are paired by seed and averaged over seeds, in points. They vary by less than one test image "
+            "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
+            "They vary by less than one test image "
             "over seeds, so nothing could be tested and nothing is claimed."
         )
     untested = " Differences that vary by less than one test image over seeds are not tested."
     return (
-        "Differences are paired by seed and averaged over seeds, in percentage points. The family-wise error rate is "
+        "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
+        "The family-wise error rate is "
         "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to few-shot "
-        "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each confidence interval (CI) "
-        "is at the alpha of its test and includes the variance over seeds (moderated by empirical Bayes) and the "
+        "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each 95% confidence interval "
+        "(CI) is adjusted for the tests made together (it is at the alpha of its test) and "
+        "includes the variance over seeds (moderated by empirical Bayes) and the "
         "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most "
-        f"alpha; no difference that matters where the interval is within {points(differences[0].margin)} of 0."
+        f"alpha; practically equivalent where the interval is within ±{points(differences[0].margin)}."
         f"{untested if any(each.p is None for each in differences) else ''}"
     )
 
@@ -55,11 +59,14 @@ def terminal_text(comparison: Comparison, width: int) -> str:
         parts.append("\n".join(text_table(difference_cells(comparison), left=(0, 1, 3))))
         parts += _class_table(comparison, width)
         parts.append(_filled(class_changes(comparison), width))
-    parts.append(_filled([_explained(comparison), comparison.method, *comparison.notes], width))
+    parts.append(
+        _filled([_explained(comparison), comparison.method, *ensemble_note(comparison), *comparison.notes], width)
+    )
     *sentences, last = comparison.verdicts
-    verdict = ["Verdict\n" + _filled([last], width)]
+    verdict = ["Verdict"]
     if comparison.failures:
-        verdict.append(_filled([f"Failed: {each}." for each in comparison.failures], width))
+        verdict[0] += "\n" + _filled([f"Failed: {each}." for each in comparison.failures], width)
+    verdict[0] += "\n" + _filled([last], width)
     if comparison.differences:
         verdict.append("\n".join(plot_differences(comparison.differences, width)))
     if sentences:
@@ -70,9 +77,10 @@ def terminal_text(comparison: Comparison, width: int) -> str:
 def markdown(comparison: Comparison) -> str:
     """Return everything as a page of Markdown, with all classes."""
     *sentences, last = comparison.verdicts
-    parts = [f"# {markdown_escaped(_heading(comparison))}", f"**{markdown_escaped(last)}**"]
+    parts = [f"# {markdown_escaped(_heading(comparison))}"]
     if comparison.failures:
         parts.append("\n".join(f"- Failed: {markdown_escaped(each)}." for each in comparison.failures))
+    parts.append(f"**{markdown_escaped(last)}**")
     if comparison.differences:
         parts.append("\n".join(["```", *plot_differences(comparison.differences, 100), "```"]))
     if sentences:
@@ -82,17 +90,20 @@ def markdown(comparison: Comparison) -> str:
         parts += ["## Differences", comparison.method, _markdown_table(difference_cells(comparison))]
         parts += ["## Classes", "\n".join(f"- {markdown_escaped(each)}" for each in class_changes(comparison))]
         parts.append(_markdown_table(class_cells(comparison, comparison.per_class)))
-    if comparison.notes:
-        parts += ["## Notes", "\n".join(f"- {markdown_escaped(each)}" for each in comparison.notes)]
+    notes = [*ensemble_note(comparison), *comparison.notes]
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {markdown_escaped(each)}" for each in notes)]
     return "\n\n".join(parts) + "\n"
 
 
 def write_tables(comparison: Comparison, folder: Path, *, raw: bool = False) -> list[Path]:
     """Write `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
     paths = [folder / name for name in ("comparison.csv", "per_class.csv", "comparison.md")]
-    write_csv(paths[0], [_objective_for_csv(row, comparison.differences) for row in comparison.rows], raw=raw)
-    write_csv(paths[1], [_class_for_csv(row) for row in comparison.per_class], raw=raw)
-    write_text(paths[2], markdown(comparison))
+    write_csv(
+        paths[0], [_objective_for_csv(row, comparison.differences) for row in comparison.rows], raw=raw, within=folder
+    )
+    write_csv(paths[1], [_class_for_csv(row) for row in comparison.per_class], raw=raw, within=folder)
+    write_text(paths[2], markdown(comparison), within=folder)
     return paths
 
 
@@ -119,13 +130,14 @@ def score_cells(comparison: Comparison, *, shorten: bool = True) -> Cells:
 
 
 def difference_cells(comparison: Comparison) -> Cells:
-    """Return the table of differences, in points, header first."""
-    rows = [[f"vs. {comparison.baseline}", "metric", "points", "CI", "p", "alpha", "outcome"]]
+    """Return the table of differences, in percentage points, header first."""
+    rows = [[f"vs. {comparison.baseline}", "metric", "diff. (pp)", "95% CI", "p", "alpha", "outcome"]]
     for each in comparison.differences:
         size, _, interval = in_points(each.mean, each.low, each.high).partition(" ")
-        p = "" if each.p is None else "<0.001" if each.p < 0.001 else f"{each.p:.3f}"
         alpha = f"{each.level:.2%}" if each.level else ""
-        rows.append([each.objective, TESTED.get(each.metric, each.metric), size, interval, p, alpha, each.words])
+        rows.append(
+            [each.objective, TESTED.get(each.metric, each.metric), size, interval, each.shown_p, alpha, each.words]
+        )
     return rows if comparison.differences[0].seeds > 1 else [row[:4] for row in rows]
 
 
@@ -170,7 +182,7 @@ def _explained(comparison: Comparison) -> str:
     text = (
         f"Percent{means}. many, medium, few: mean recall of classes by training images ({comparison.shot_rule}). Worst "
         "class: that of lowest mean recall. By class: the recall of the baseline, and the difference of the others to "
-        "it in points, untested."
+        "it in pp, untested."
     )
     if all(row.picked for row in comparison.rows):
         return text
@@ -234,7 +246,8 @@ def _objective_for_csv(row: ObjectiveRow, differences: Sequence[Difference]) -> 
     content = row.model_dump()
     for metric in dict.fromkeys(each.metric for each in differences):
         for key in ("mean", "low", "high", "p", "level", "outcome"):
-            content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if metric in own else None
+            tested = metric in own and (key != "p" or bool(own[metric].shown_p))
+            content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if tested else None
     return content
 
 

@@ -9,7 +9,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison._alpha_spending import (
     analyses_note,
-    analysis_alpha,
+    folder_alpha,
     keep_decided,
     worth_more_seeds,
 )
@@ -17,15 +17,21 @@ from evenhand.experiments.comparison._comparison import ComparisonResult, compar
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
 from evenhand.experiments.comparison._load import read_run
 from evenhand.experiments.comparison._tuning import Pick, pick, with_tuned_settings
+from evenhand.experiments.comparison.verdict import MOST_SEEDS
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.runs.comparison import InterimAnalysis, add_interim_analysis, read_interim_analyses
+from evenhand.runs.comparison import (
+    InterimAnalysis,
+    add_interim_analysis,
+    locked_ledger,
+    read_interim_analyses,
+    read_ledger,
+)
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.statistics.alpha_spending import planned_analyses
 from evenhand.statistics.paired import LEVEL
 
-MOST_SEEDS = 12
 RunJobs = Callable[[Sequence[Job]], list[Failure]]
 """Finishes runs, and returns those that failed."""
 
@@ -106,23 +112,20 @@ def compare_sequentially(
         finished = [job.folder for job in jobs if job.folder not in lost]
         if not finished:
             raise EvenhandError(f"None of the {len(jobs)} runs finished; see what failed.")
-        known = next((each for each in analyses if each.seeds == seeds and each.margin == plan.margin), None)
         last = seeds == planned[-1]
-        alpha = known.level if known else analysis_alpha(seeds, analyses, last=last, margin=plan.margin)
-        comparison = compare_runs(finished, baseline=baseline, level=alpha or LEVEL, margin=plan.margin)
-        if len(comparison.seeds) < 2:
+        if failures:
+            comparison = compare_runs(finished, baseline=baseline, margin=plan.margin)
+            if len(comparison.seeds) > 1:
+                decided = [each for each in analyses if not each.exploratory and each.seeds <= seeds]
+                comparison = comparison.with_differences(keep_decided(comparison.differences, decided))
+                comparison = _exploratory(comparison, f"{len(failures)} of {len(jobs)} runs failed; nothing is spent")
+            break
+        with locked_ledger(plan.folder):
+            comparison, analysis = _analyse(plan, finished, baseline, picked, seeds)
+            analyses = read_interim_analyses(plan.folder, plan.family)
+        if analysis is None:
             break  # nothing can be claimed, so nothing is spent
-        if known is None:
-            known = InterimAnalysis(
-                seeds=len(comparison.seeds),
-                level=alpha or LEVEL,
-                margin=plan.margin,
-                picked=comparison.objectives,
-                differences=comparison.differences,
-                exploratory=not alpha,
-            )
-            add_interim_analysis(plan.folder, plan.family, known)
-            analyses.append(known)
+        known = analysis
         comparison = _with_analyses(comparison, known, analyses, planned)
         if last or not worth_more_seeds(comparison.differences):
             break
@@ -131,6 +134,44 @@ def compare_sequentially(
         callback.message(f"undecided with {seeds} seeds; continuing with {coming}")
     lost_before = [each for each in tuning.failures if each.job not in jobs]
     return with_tuned_settings(comparison, tuning.picks, tuning.grouped), [*lost_before, *failures]
+
+
+def _analyse(
+    plan: Plan, finished: Sequence[Path], baseline: str | None, picked: Sequence[str], seeds: int
+) -> tuple[ComparisonResult, InterimAnalysis | None]:
+    """Compare runs at the alpha that the folder has left, and add the analysis to its ledger unless it is there."""
+    ledger = read_ledger(plan.folder)
+    own = ledger.get(plan.family, [])
+    known = next((each for each in own if each.seeds == seeds and each.margin == plan.margin), None)
+    base = baseline or next((each for each in picked if each in ("ce", "erm")), picked[0])
+    last = seeds == plan.planned[-1]
+    alpha = known.level if known else 0.0
+    if known is None:
+        alpha = folder_alpha(
+            seeds, ledger, plan.family, objectives=picked, baseline=base, last=last, margin=plan.margin
+        )
+    comparison = compare_runs(finished, baseline=baseline, level=alpha or LEVEL, margin=plan.margin)
+    if len(comparison.seeds) < 2:
+        return comparison, None
+    if known is None:
+        known = InterimAnalysis(
+            seeds=len(comparison.seeds),
+            level=alpha or LEVEL,
+            margin=plan.margin,
+            picked=comparison.objectives,
+            differences=comparison.differences,
+            exploratory=not alpha,
+        )
+        add_interim_analysis(plan.folder, plan.family, known)
+    return comparison, known
+
+
+def _exploratory(comparison: ComparisonResult, why: str) -> ComparisonResult:
+    *sentences, last = comparison.verdicts
+    verdicts = [*sentences, f"Exploratory: {last[0].lower()}{last[1:]}"]
+    note = f"Exploratory: {why}. Results suggest what to try next and prove nothing."
+    changes = {"verdicts": verdicts, "certainty": "undecided", "notes": [note, *comparison.notes]}
+    return comparison.model_copy(update=changes)
 
 
 @dataclass(frozen=True)
@@ -185,6 +226,8 @@ def _with_analyses(
 ) -> ComparisonResult:
     """Keep what earlier analyses decided, and add a note about them."""
     spent = [each for each in analyses if not each.exploratory]
+    if analysis.exploratory and not spent:
+        return _exploratory(comparison, "other analyses in this folder share its 5% and were made before")
     if analysis.exploratory:
         first = spent[0].seeds if spent else analysis.seeds
         note = (
@@ -193,7 +236,8 @@ def _with_analyses(
         )
         *sentences, last = comparison.verdicts
         verdicts = [*sentences, f"Exploratory, after an analysis at {first} seeds: {last[0].lower()}{last[1:]}"]
-        return comparison.model_copy(update={"verdicts": verdicts, "notes": [note, *comparison.notes]})
+        changes = {"verdicts": verdicts, "certainty": "undecided", "notes": [note, *comparison.notes]}
+        return comparison.model_copy(update=changes)
     before = [each for each in spent if each.seeds < analysis.seeds]
     comparison = comparison.with_differences(keep_decided(comparison.differences, before))
     return comparison.model_copy(update={"notes": [*comparison.notes, analyses_note([*before, analysis], planned)]})

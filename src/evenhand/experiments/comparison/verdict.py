@@ -1,12 +1,16 @@
 """Tested differences in words, and no claim beyond them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from evenhand.runs.comparison import PRIMARY, TESTED, Difference
+from evenhand.runs.comparison import PRIMARY, TESTED, Certainty, Comparison, Difference, EarlierDecision
+
+MOST_SEEDS = 12
+"""The default of `--most-seeds`."""
 
 
 def difference_sentence(difference: Difference) -> str:
-    """Return one difference in words, in points.
+    """Return one difference in words, in percentage points.
 
     Example:
         >>> from evenhand.experiments.comparison import judge_differences
@@ -14,12 +18,12 @@ def difference_sentence(difference: Difference) -> str:
         >>> values = {"ce": [0.80, 0.81, 0.79], "cce": [0.82, 0.83, 0.811], "cot": [0.80, 0.82, 0.80]}
         >>> for difference in judge_differences({"balanced_accuracy": values}, "ce"):
         ...     print(difference_sentence(difference))
-        balanced accuracy: cce +2.0 [1.4, 2.7] over ce, 3 seeds
-        balanced accuracy: cot +0.7 [-0.4, 1.7] against ce: undecided with 3 seeds; 5 more would probably decide
+        balanced accuracy: cce +2.0 [1.4, 2.9] over ce, 3 seeds
+        balanced accuracy: cot +0.7 [-0.7, 1.7] against ce: undecided with 3 seeds; about 11 seeds would be needed
     """
     baseline, outcome = difference.baseline, difference.outcome
     start = f"{TESTED.get(difference.metric, difference.metric)}: {difference.objective}"
-    seeds = _seeds(difference)
+    seeds = _seeds(difference) + (f", decided at {difference.earlier.seeds}" if difference.earlier else "")
     size = in_points(difference.mean, difference.low, difference.high)
     less = f", by less than the margin ({points(difference.margin)})" if outcome.endswith("the margin") else ""
     if outcome.endswith("only"):
@@ -28,8 +32,8 @@ def difference_sentence(difference: Difference) -> str:
         return f"{start} {size} over {baseline}{less}, {seeds}"
     if outcome.startswith("worse"):
         return f"{start} worse, {size} against {baseline}{less}, {seeds}"
-    if outcome == "no difference that matters":
-        return f"{start} {size} against {baseline}: {outcome} (below {points(difference.margin)}), {seeds}"
+    if outcome == "practically equivalent":
+        return f"{start} {size} against {baseline}: {outcome} (within ±{points(difference.margin)}), {seeds}"
     return f"{start} {size} against {baseline}: {_why_undecided(difference)}"
 
 
@@ -57,8 +61,8 @@ def _seeds_needed(differences: Sequence[Difference]) -> str:
     if not within:
         return "more seeds are unlikely to decide this"
     first = min(within, key=lambda each: each.more_seeds or 0)
-    about = "" if len(differences) == 1 else f" {first.objective}"
-    return f"{first.more_seeds} more would probably decide{about}"
+    about = "" if len(differences) == 1 else f" for {first.objective}"
+    return f"about {first.seeds + (first.more_seeds or 0)} seeds would be needed{about}"
 
 
 def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
@@ -69,12 +73,12 @@ def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
         >>> from evenhand.experiments.comparison.verdict import verdict_sentences
         >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80], "focal": [0.80, 0.80, 0.80]}
         >>> verdict_sentences(judge_differences({"balanced_accuracy": values, "few": values}, "ce"))
-        ['undecided with 3 seeds: cot, focal in balanced accuracy; 9 more would probably decide focal']
+        ['undecided with 3 seeds: cot, focal in balanced accuracy; about 12 seeds would be needed for focal']
     """
     if differences and differences[0].seeds < 2:
         return [difference_sentence(each) for each in differences]
     differences = [each for each in differences if not each.failed]
-    known = [difference_sentence(each) for each in differences if each.outcome != "undecided"]
+    known = [difference_sentence(each) for each in differences if each.outcome not in ("undecided", "not tested")]
     tested = [each for each in differences if each.outcome == "undecided" and each.level > 0]
     without_spread = [difference_sentence(each) for each in tested if not each.spread]
     folded = []
@@ -86,78 +90,144 @@ def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
     return [*known, *without_spread, *folded]
 
 
-def conclusion(differences: Sequence[Difference], baseline: str) -> str:
-    """Return in one sentence which objective to use, if these differences show one.
+@dataclass(frozen=True)
+class Recommendation:
+    """The one objective that a comparison recommends, how sure, and in words."""
+
+    objective: str
+    certainty: Certainty
+    sentence: str
+
+
+def recommend(
+    differences: Sequence[Difference], baseline: str, failed: Mapping[str, str] | None = None
+) -> Recommendation:
+    """Recommend one objective: the highest mean of those shown better, or else of those that are still open.
+
+    The baseline is recommended where no other objective is shown to gain at least the margin and nothing is open. What
+    failed is not recommended while another objective did not fail, and a baseline that failed never is.
+
+    Args:
+        differences: all against the baseline, the primary metric first.
+        baseline: the objective that the others are compared with.
+        failed: for each objective that failed, why.
 
     Example:
         >>> from evenhand.experiments.comparison import judge_differences
-        >>> from evenhand.experiments.comparison.verdict import conclusion
-        >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80]}
-        >>> conclusion(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
-        'No winner yet: with 3 seeds nothing is shown to be better than ce; keep ce.'
+        >>> from evenhand.experiments.comparison.verdict import recommend
+        >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80], "cce": [0.84, 0.85, 0.831]}
+        >>> recommend(judge_differences({"balanced_accuracy": values}, "ce"), "ce").sentence
+        'Use cce: +4.0 [3.4, 4.9] over ce in balanced accuracy, 3 seeds.'
+        >>> del values["cce"]
+        >>> found = recommend(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
+        >>> found.objective, found.certainty
+        ('cot', 'undecided')
     """
-    if not differences:
-        return f"No winner: there is nothing to compare {baseline} with."
-    if differences[0].seeds < 2:
-        return "No winner yet: one seed cannot separate a better objective from training noise; run 3 seeds or more."
-    primary = _primary(differences)
+    failed = failed or {}
+    primary = [each for each in differences if each.metric == differences[0].metric]
     if not primary:
-        return f"Nothing is concluded: {differences[0].failed}."
-    better = [each.objective for each in primary if each.claimed and each.mean > 0]
-    if better:
-        return _use(better, differences, baseline)
-    here = [each.objective for each in primary if each.outcome == "better on these test images only"]
-    if here:
-        return (
-            f"No winner yet: {listed(here)} {_is(here)} better than {baseline} on these test images only; test on more "
-            f"images before leaving {baseline}."
+        return Recommendation(baseline, "undecided", f"Undecided: there is nothing to compare {baseline} with.")
+    gains = {baseline: 0.0, **{each.objective: each.mean for each in primary}}
+    sound = [name for name in gains if name not in failed] or [name for name in gains if name != baseline]
+    candidates = [each for each in primary if each.objective in sound]
+    lead = f"{failed[baseline]}. " if baseline in failed else ""
+    better = [each for each in candidates if each.decided and each.mean > 0 and not _equivalent(each)]
+    # A baseline that failed is left at any gain.
+    enough = [each for each in better if baseline not in sound or _matters(each)]
+    if enough:
+        best = max(enough, key=lambda each: each.mean)
+        return Recommendation(best.objective, "shown", f"{lead}{_use(best, enough, candidates, differences)}")
+    if not candidates:
+        return Recommendation(baseline, "undecided", f"Use {baseline}: every other objective failed.")
+    undecided = [each for each in candidates if not each.decided]
+    if baseline in sound and not undecided:
+        return Recommendation(baseline, "shown", f"Use {baseline}: {_why_baseline(candidates)}.")
+    names = [name for name in sound if name == baseline or name in {each.objective for each in undecided}] or sound
+    chosen = max(names, key=lambda name: gains[name])
+    return Recommendation(chosen, "undecided", f"{lead}{_undecided(chosen, primary, undecided)}")
+
+
+def _equivalent(difference: Difference) -> bool:
+    return difference.outcome == "practically equivalent"
+
+
+def _matters(difference: Difference) -> bool:
+    return difference.outcome != "better by less than the margin" and difference.mean >= difference.margin
+
+
+def _use(
+    best: Difference, better: Sequence[Difference], candidates: Sequence[Difference], differences: Sequence[Difference]
+) -> str:
+    few = {each.objective: each.mean > 0 for each in differences if each.metric != PRIMARY and each.decided}
+    shot = {True: ", better for few-shot classes too", False: ", worse for few-shot classes", None: ""}
+    size = in_points(best.mean, best.low, best.high)
+    title = TESTED.get(best.metric, best.metric)
+    sentences = [
+        f"Use {best.objective}: {size} over {best.baseline} in {title}, {_seeds(best)}{shot[few.get(best.objective)]}."
+    ]
+    others = [each for each in better if each is not best]
+    if others:
+        names = [f"{each.objective} ({in_points(each.mean, None, None)})" for each in others]
+        verb = "is better too" if len(others) == 1 else "are better too"
+        sentences.append(
+            f"{listed(names)} {verb}; which of them is best was not tested, {best.objective} has the "
+            "highest mean of them."
         )
-    worse = [each.objective for each in primary if each.claimed]
-    alike = [each.objective for each in primary if each.outcome == "no difference that matters"]
-    if len(worse) + len(alike) == len(primary):
-        parts = [f"{listed(worse)} {_is(worse)} worse in balanced accuracy"] if worse else []
-        if alike:
-            parts.append(f"{listed(alike)} {_is(alike)} no different by {points(primary[0].margin)} or more")
-        return f"Use {baseline}: {', and '.join(parts)}."
-    return f"No winner yet: with {_seeds(primary[0])} nothing is shown to be better than {baseline}; keep {baseline}."
+    higher = [each.objective for each in candidates if not each.decided and each.mean > best.mean]
+    if higher:
+        sentences.append(f"The mean of {listed(higher)} is higher, but undecided.")
+    return " ".join(sentences)
 
 
-def candidates(differences: Sequence[Difference], baseline: str) -> list[str]:
-    """Return the objectives that :func:`conclusion` recommends: those that are better, or else the baseline.
-
-    Example:
-        >>> from evenhand.experiments.comparison import judge_differences
-        >>> from evenhand.experiments.comparison.verdict import candidates
-        >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80]}
-        >>> candidates(judge_differences({"balanced_accuracy": values}, "ce"), "ce")
-        ['ce']
-    """
-    if not differences or differences[0].seeds < 2:
-        return [baseline]
-    return [each.objective for each in _primary(differences) if each.claimed and each.mean > 0] or [baseline]
-
-
-def _primary(differences: Sequence[Difference]) -> list[Difference]:
-    return [each for each in differences if each.metric == differences[0].metric and not each.failed]
-
-
-def _use(better: Sequence[str], differences: Sequence[Difference], baseline: str) -> str:
-    few = {each.objective: each.mean > 0 for each in differences if each.metric != PRIMARY and each.claimed}
-    small = [each.objective for each in _primary(differences) if each.outcome == "better by less than the margin"]
-    if len(better) == 1:
-        [winner] = better
-        less = f", by less than {points(differences[0].margin)}" if small else ""
-        shot = {True: ", for few-shot classes too", False: "; worse for few-shot classes", None: ""}[few.get(winner)]
-        return f"Use {winner}: better than {baseline} in balanced accuracy{less}{shot}."
-    worse = [name for name in better if few.get(name) is False]
-    remarks = [f"{listed(worse)} worse for few-shot classes"] if worse else []
+def _why_baseline(primary: Sequence[Difference]) -> str:
+    margin = points(primary[0].margin)
+    worse = [each.objective for each in primary if each.mean < 0 and not _equivalent(each)]
+    alike = [each.objective for each in primary if _equivalent(each)]
+    small = [each.objective for each in primary if each.objective not in (*worse, *alike)]
+    parts = [f"{listed(worse)} {_is(worse)} worse in balanced accuracy"] if worse else []
+    if alike:
+        parts.append(f"{listed(alike)} {_is(alike)} practically equivalent (within ±{margin})")
     if small:
-        remarks.append(f"{listed(small)} by less than {points(differences[0].margin)}")
-    remark = f" ({'; '.join(remarks)})" if remarks else ""
+        parts.append(f"{listed(small)} {_is(small)} better by less than the margin of {margin}")
+    return ", and ".join(parts)
+
+
+def _undecided(chosen: str, primary: Sequence[Difference], undecided: Sequence[Difference]) -> str:
+    own = next((each for each in primary if each.objective == chosen), None)
+    size = "" if own is None else f" ({in_points(own.mean, own.low, own.high)} against {own.baseline})"
+    above = [
+        each.objective
+        for each in primary
+        if each.decided and each.objective != chosen and each.mean > (own.mean if own else 0.0)
+    ]
+    apart = f", apart from {listed(above)}, whose gain is below the margin or who failed" if above else ""
+    text = f"Undecided with {_seeds(primary[0])}; {chosen} has the highest mean so far{size}{apart}"
+    if primary[0].seeds < 2:
+        return f"{text}. One seed cannot separate a better objective from training noise; run 3 seeds or more."
+    here = [each.objective for each in undecided if each.outcome == "better on these test images only"]
+    if here:
+        return f"{text}. {listed(here)} {_is(here)} better on these test images only; test on more images."
+    needed = [each for each in undecided if each.more_seeds is not None]
+    if not needed:
+        return f"{text}."
+    first = own if own in needed else min(needed, key=lambda each: each.more_seeds or 0)
+    total = first.seeds + (first.more_seeds or 0)
+    limit = max(MOST_SEEDS, first.seeds)
+    above_limit = f"not decidable with {limit} seeds, " if total > limit else ""
     return (
-        f"Use {listed(better, 'or')}: each is better than {baseline} in balanced accuracy{remark}; which of them is "
-        "best was not tested."
+        f"{text}; {above_limit}about {total} seeds would be needed; start a new comparison with --seeds {total} "
+        "--out NEW."
     )
+
+
+def ensemble_note(comparison: Comparison) -> list[str]:
+    """Return what the recommended runs reach together, where it was measured."""
+    if comparison.ensemble is None or len(comparison.seeds) < 2:
+        return []
+    return [
+        f"All {len(comparison.seeds)} runs of {comparison.recommended} averaged (--ensemble) reach a balanced accuracy "
+        f"of {comparison.ensemble:.1%} on the test images."
+    ]
 
 
 def in_points(mean: float, low: float | None, high: float | None) -> str:
@@ -178,15 +248,28 @@ def in_points(mean: float, low: float | None, high: float | None) -> str:
 
 
 def points(fraction: float) -> str:
-    """Format a fraction in points.
+    """Format a fraction in percentage points (pp).
 
     Example:
         >>> from evenhand.experiments.comparison.verdict import points
         >>> points(0.01), points(0.005)
-        ('1 point', '0.5 points')
+        ('1 pp', '0.5 pp')
     """
-    number = f"{100 * fraction:g}"
-    return f"{number} point{'s' * (number != '1')}"
+    return f"{100 * fraction:g} pp"
+
+
+def keep_earlier(current: Difference, earlier: Difference) -> Difference:
+    """Return a difference with the numbers of all seeds and, where they agree, what fewer seeds decided.
+
+    A decision whose direction all seeds do not confirm is dropped: that makes no false claim.
+    """
+    if current.decided or not earlier.decided:
+        return current
+    agree = abs(current.mean) < current.margin if _equivalent(earlier) else current.mean * earlier.mean > 0
+    if not agree:
+        return current
+    decision = EarlierDecision(seeds=earlier.seeds, outcome=earlier.outcome)
+    return current.model_copy(update={"earlier": decision, "more_seeds": None})
 
 
 def listed(names: Sequence[str], joined: str = "and") -> str:

@@ -19,6 +19,7 @@ from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import TERMINATION_TIMEOUT
 from evenhand.experiments.grid.progress import GridCallback, read_rows
+from evenhand.experiments.grid.threads import grid_threads, recorded_threads
 
 RETRIES = 3
 """How often a run whose worker died is restarted; machines of a cluster come and go."""
@@ -67,12 +68,14 @@ class RayEngine:
         self.started: set[Path] = set()
         wanted = any(job.config.compute.accelerator != "cpu" for job in jobs)
         gpus = 1 if wanted and ray.cluster_resources().get("GPU", 0) >= 1 else 0
+        self.threads = grid_threads(jobs)
         self.remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(do_run)
 
     def submit(self, job: Job) -> None:
         """Start a task."""
         self.epochs.setdefault(job.folder, len(read_rows(job)))
-        self.active[self.remote.remote(_with_absolute_paths(job), command=self.command)] = job
+        threads = recorded_threads(job.folder) or self.threads
+        self.active[self.remote.remote(_with_absolute_paths(job), command=self.command, threads=threads)] = job
 
     def wait(self, seconds: float | None) -> list[Event]:
         """Wait for tasks that end, and read new epochs from the folders."""

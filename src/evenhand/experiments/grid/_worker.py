@@ -6,8 +6,11 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import Busy, Lock, claimed, take_lock
+from evenhand.core.opening import make_folder, remove_file
 from evenhand.experiments.grid._engine import End
 from evenhand.experiments.grid.jobs import Failure, Job, write_failure
 from evenhand.experiments.grid.naming import run_name
@@ -18,8 +21,10 @@ from evenhand.training.loop import Callback
 from evenhand.training.run import begin_run, continue_run
 
 
-def do_run(job: Job, *, command: str = "", callback: Callback | None = None) -> End:
+def do_run(job: Job, *, command: str = "", callback: Callback | None = None, threads: int | None = None) -> End:
     """Start or continue a run in this process, unless another process works on it; write a failure to disk."""
+    if threads is not None:
+        torch.set_num_threads(threads)
     if Run(job.folder).finished:
         return End("done")
     try:
@@ -35,7 +40,7 @@ def _do_claimed(job: Job, command: str, callback: Callback) -> End:
     if Run(job.folder).finished:
         return End("done")
     try:
-        job.failure.unlink(missing_ok=True)
+        remove_file(job.failure, within=job.folder.parent)
         with _data_lock(job) as data:
             _start_or_continue(job, command, _ReleaseData(callback, data))
         return End("done")
@@ -76,6 +81,7 @@ def _data_lock(job: Job) -> Iterator[Lock]:
     """Wait until no other run of this grid loads the same data, so that they are downloaded and decoded once."""
     data = job.config.data
     digest = hashlib.sha256(repr((data.source, data.root, data.image_size)).encode()).hexdigest()[:10]
+    make_folder(job.log.parent, within=job.folder.parent)
     lock = take_lock(job.log.parent / f"data-{digest}.lock", wait=True)
     assert lock is not None
     try:

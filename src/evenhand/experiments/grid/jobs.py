@@ -88,15 +88,16 @@ def status(job: Job) -> Status:
 
 def write_failure(failure: Failure, trace: str = "") -> None:
     """Write why a run failed; the file is removed when the run is tried again."""
-    write_json(failure.job.failure, {"reason": failure.reason, "traceback": trace})
+    content = {"reason": failure.reason, "traceback": trace}
+    write_json(failure.job.failure, content, within=failure.job.folder.parent)
 
 
 def read_failure(job: Job) -> Failure | None:
     """Return why the last attempt at a run failed, or None."""
     try:
-        if not job.failure.exists():
+        if not os.path.lexists(job.failure):
             return None
-        return Failure(job, str(read_json(job.failure)["reason"]))
+        return Failure(job, str(read_json(job.failure, within=job.folder.parent)["reason"]))
     except (EvenhandError, OSError, LookupError):
         return Failure(job, f"It failed, but {job.failure} cannot be read.")
 

@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.opening import make_folder, open_log
 from evenhand.experiments.grid._engine import End, Event, finish_jobs
 from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
+from evenhand.experiments.grid.threads import MOST_WORKERS, count_processors, grid_threads, recorded_threads
 from evenhand.runs.schemas import EpochRow
 from evenhand.training.loop import Callback
 
-MOST_WORKERS = 8
-"""By default: each holds the data in memory."""
 TERMINATION_TIMEOUT = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -43,8 +43,8 @@ def run_jobs(
 
     Args:
         jobs: the runs.
-        workers: runs at a time; None: one per GPU, else one per processor, at most 8. They share the threads of the
-            processors evenly.
+        workers: runs at a time; None: one per GPU, else one per processor, at most 8. Each has
+            :func:`~evenhand.experiments.grid.threads.grid_threads` threads, whatever this number is.
         command: the command line, kept at the top of each config.
         callback: progress callback.
 
@@ -81,11 +81,6 @@ def count_gpus(jobs: Sequence[Job]) -> int:
     return torch.cuda.device_count() if wanted else 0
 
 
-def count_processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass
 class _Worker:
     """One attempt at a run, in the parent process."""
@@ -117,13 +112,12 @@ class LocalEngine:
     retries = 1
 
     def __init__(self, jobs: Sequence[Job], workers: int, command: str = "") -> None:
-        # Including finished runs: a continued run must have as many threads as before to give the same result.
         workers = max(1, min(workers, len({job.folder for job in jobs})))
         self.slots = list(range(workers - 1, -1, -1))
         self.active: list[_Worker] = []
         self.events: list[Event] = []
         self.command = command
-        self.threads = _threads(workers)
+        self.threads = grid_threads(jobs)
         gpus = count_gpus(jobs)
         listed = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         self.gpus = (listed or [str(number) for number in range(gpus)])[:gpus]
@@ -141,7 +135,10 @@ class LocalEngine:
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         ours, theirs = self.context.Pipe(duplex=False)
-        arguments = (job, self.command, self.threads, environment, theirs)
+        threads = (
+            recorded_threads(job.folder) or self.threads
+        )  # a continued run gives the same result only with its own
+        arguments = (job, self.command, threads, environment, theirs)
         process = self.context.Process(target=_work, args=arguments, name=job.folder.name)
         worker = _Worker(job, slot, process, ours)
         self.active.append(worker)  # first, so that an interrupt finds it
@@ -232,8 +229,8 @@ def _end_with_parent() -> None:
 
 def _redirect_output(path: Path) -> None:
     """Redirect output to a log: progress bars and warnings of many processes would mix in one terminal."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    make_folder(path.parent, within=path.parent.parent)
+    with open_log(path, within=path.parent.parent) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     faulthandler.enable()
@@ -246,13 +243,6 @@ def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["evenhand.experiments.grid._preload"])
     return context
-
-
-def _threads(workers: int) -> int:
-    """Return the number of threads per worker."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    share = max(1, count_processors() // workers)
-    return min(share, int(given)) if given.isdecimal() and int(given) else share
 
 
 def _signal_name(number: int) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.files import hash_file
+from evenhand.core.opening import LINK
 from evenhand.core.spec import parse
 from evenhand.core.text import slug
 from evenhand.data.benchmarks import BENCHMARKS
@@ -64,6 +66,8 @@ def run_folder(root: Path, config: Config) -> Path:
     """
     name = run_name(config)
     folder = root / name
+    if folder.is_symlink():
+        raise EvenhandError(f"Cannot use {folder}: {LINK}; put the run itself there.")
     if not folder.exists():
         others = glob.glob(f"{glob.escape(str(root / name[:-DIGITS]))}{'[0-9a-f]' * DIGITS}")
         alike = [Path(other) for other in sorted(others) if _name_by_config(Path(other)) == name]
@@ -110,7 +114,7 @@ def _content_of(weights: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _sha256(path: Path, _changed: int, _size: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hash_file(path)
 
 
 def _canonical(key: str, value: Any) -> Any:

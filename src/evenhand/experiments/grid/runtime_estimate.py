@@ -18,7 +18,7 @@ from torch.optim import SGD
 from evenhand.data import standard
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.road_marking import COUNTS
-from evenhand.experiments.grid.local import count_processors
+from evenhand.experiments.grid.threads import count_processors
 from evenhand.models.build import build_model
 from evenhand.objectives.objective import build_objective
 from evenhand.runs.config import Config, DataConfig, make_config

@@ -37,10 +37,7 @@ def suits(layer: Layer, offset: Tensor | None) -> bool:
     rows, width = layer.features.shape
     if rows > width or layer.weight.dtype is not torch.float32:
         return False
-    if offset is None:
-        return True
-    finite = offset[offset != -torch.inf]
-    return finite.numel() > 0 and bool((finite.amax() - finite.amin()) <= SPAN)
+    return offset is None or bool((offset.amax() - offset.amin()) <= SPAN)
 
 
 def loss_and_gradients(layer: Layer, rows: Rows, offset: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -73,7 +70,7 @@ def loss_and_gradients(layer: Layer, rows: Rows, offset: Tensor | None) -> tuple
 
     total = torch.where(total == 0, 1.0, total)  # every wrong class is masked: C = 0
     mean_v = spread / total
-    d = m.double() - own
+    d = torch.where(m > torch.finfo(torch.float32).min, m.double(), -torch.inf) - own  # NaN: every class is masked
     if offset is None or factors is None:
         d += total.log()
     else:

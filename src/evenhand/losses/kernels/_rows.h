@@ -146,21 +146,21 @@ static inline TARGET void FN(group)(const job *a, int64_t begin, int64_t end, fl
     float *powers[GROUP];
     V tails[GROUP];
     for (int64_t n = begin, j = 0; n < end; n++, j++) {
-        const int64_t g = a->target[n];
+        const int64_t g = a->rows[n].target;
         powers[j] = scratch ? scratch + j * a->classes : gradient_at(a, n);
         tails[j] = V_SET(0.0f);
-        if (g != a->ignore_index) sums[j] = FN(sum_row)(a, logits_at(a, n), g, powers[j], &tails[j], half, weighted);
+        if (g >= 0) sums[j] = FN(sum_row)(a, logits_at(a, n), g, powers[j], &tails[j], half, weighted);
     }
     for (int64_t n = begin, j = 0; n < end; n++, j++) {
-        const int64_t g = a->target[n];
-        a->losses[n] = 0;
-        if (g == a->ignore_index) continue;
+        const int64_t g = a->rows[n].target;
+        a->rows[n].loss = 0;
+        if (g < 0) continue;
         terms[j] = finish_row(a, element(logits_at(a, n), g, half), g, sums[j]);
-        a->losses[n] = terms[j].loss;
+        a->rows[n].loss = terms[j].loss;
     }
     for (int64_t n = begin, j = 0; a->gradient && n < end; n++, j++) {
-        const int64_t g = a->target[n];
-        if (g == a->ignore_index)
+        const int64_t g = a->rows[n].target;
+        if (g < 0)
             memset(gradient_at(a, n), 0, (size_t)a->classes * (half ? 2 : 4));
         else
             FN(gradient_row)(a, logits_at(a, n), g, sums[j].largest, terms[j], powers[j], tails[j], gradient_at(a, n),

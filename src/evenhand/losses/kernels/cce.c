@@ -18,17 +18,19 @@
 typedef int (*parallel_for)(int64_t begin, int64_t end, int64_t grain, void (*work)(int64_t, int64_t, void *), void *);
 
 /* Counts the changes of `evenhand_cce` that a caller must know of; native.py names the one it calls. */
-EXPORT int evenhand_interface(void) { return 2; }
+EXPORT int evenhand_interface(void) { return 3; }
 
-enum { DONE = 0, NO_CLASS = 1, NO_MEMORY = 2, NOT_SUPPORTED = 3 };
+enum { DONE = 0, NO_CLASS = 1, NO_MEMORY = 2, NOT_SUPPORTED = 3, NOT_STORED = 4 };
 enum { NONE = 0, MEAN = 1, SUM = 2 };
 
-/* What is asked for, in one piece: a caller in Python takes longer to hand over 18 arguments than small losses take.
+/* What is asked for, in one piece: a caller in Python takes longer to hand over 22 arguments than small losses take.
    native.py writes the same fields. */
 typedef struct {
     const void *logits; /* (rows, classes), float32 or, if half, bfloat16, whose rows are `stride` elements apart */
+    int64_t logits_bytes, logits_start; /* of the memory they are in, and the first element in it */
     int64_t half, rows, classes, stride;
     const int64_t *target;
+    int64_t target_bytes, target_start;
     const float *weight, *offset, *margin, *shares; /* of each class, or NULL: H takes the margin off the logit of the
                                                        correct class, and shares stand for c */
     double h, c;
@@ -52,15 +54,21 @@ typedef struct {
 #define GRAIN 32768     /* elements worth a thread of their own, as in torch */
 #define SPAN 50.0       /* the widest offset for which exp(z) exp(o) can stand for exp(z + o) */
 
+/* A row's class, or -1 where it counts for nothing, and its loss. The class is a copy of the target, which another
+   thread may change at any time: each value is read once, then checked, and only the copy is used. */
+typedef struct {
+    int64_t target;
+    double loss;
+} row_state;
+
 typedef struct {
     const char *logits;
     char *gradient; /* (rows, classes), of the logits' type, or NULL */
-    const int64_t *target;
     const float *weight, *offset, *margin, *shares; /* of each class, or NULL */
     float *factors; /* exp(offset - top) and LANES zeros, or NULL */
-    double *losses; /* of each row */
+    row_state *rows;
     double h, c, top, divisor;
-    int64_t classes, stride, ignore_index;
+    int64_t classes, stride;
     int half, level, group, failed;
 } job;
 
@@ -103,8 +111,11 @@ static inline void *gradient_at(const job *a, int64_t row) {
 /* What a row comes to, in double. */
 static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums s) {
     const double factor = a->weight ? a->weight[g] : 1.0, scale = factor / a->divisor;
-    if (s.total == 0) s.total = 1; /* every wrong class is masked: C = 0 */
-    const double c = a->shares ? a->shares[g] : a->c;
+    double c = a->shares ? a->shares[g] : a->c;
+    if (s.largest <= -FLT_MAX) { /* every wrong class is masked: C = 0, and H is NaN where the correct one is too */
+        c = 0;
+        if (s.total == 0) s = (row_sums){-INFINITY, 1, 0, 1};
+    }
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
     double risk = isnan(mean_v) ? mean_v : 0, h = isnan(own) ? own : 0; /* what is undefined is not hidden */
     if (a->h != 0) {
@@ -119,7 +130,7 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
     t.loss = factor * (h + c * (log_total + mean_v));
     t.base = (float)(each * ((a->factors ? 0 : risk) - c * mean_v));
     t.slope = (float)(each * c);
-    t.pull = a->factors && s.weighted != 0 ? (float)(scale * risk / s.weighted) : 0;
+    t.pull = a->factors ? (float)(scale * risk / s.weighted) : 0;
     t.own = (float)(-scale * risk);
     return t;
 }
@@ -146,16 +157,20 @@ static void work(int64_t begin, int64_t end, void *context) {
     free(scratch);
 }
 
-/* Check the targets and find what the mean divides by. */
-static int count(job *a, int64_t rows, int64_t reduction) {
+/* Read and check the targets and find what the mean divides by. */
+static int read_targets(job *a, const request *r) {
+    const int64_t count = r->rows, classes = r->classes, ignore_index = r->ignore_index;
+    const float *weight = r->weight;
+    row_state *rows = a->rows;
     double total = 0;
-    for (int64_t n = 0; n < rows; n++) {
-        const int64_t g = a->target[n];
-        if (g == a->ignore_index) continue;
-        if (g < 0 || g >= a->classes) return NO_CLASS;
-        total += a->weight ? a->weight[g] : 1.0;
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t g = __atomic_load_n(&r->target[n], __ATOMIC_RELAXED);
+        rows[n].target = g == ignore_index ? -1 : g;
+        if (g == ignore_index) continue;
+        if (g < 0 || g >= classes) return NO_CLASS;
+        total += weight ? weight[g] : 1.0;
     }
-    a->divisor = reduction == MEAN ? total : 1.0;
+    a->divisor = r->reduction == MEAN ? total : 1.0;
     return DONE;
 }
 
@@ -163,12 +178,11 @@ static int prepare_offset(job *a, float *factors) {
     double low = INFINITY, high = -INFINITY;
     for (int64_t k = 0; k < a->classes; k++) {
         const double o = a->offset[k];
-        if (isnan(o) || o == INFINITY) return NOT_SUPPORTED;
-        if (o == -INFINITY) continue;
+        if (!isfinite(o)) return NOT_SUPPORTED; /* -inf: where the largest logit is masked, exp would be 0 for all others */
         low = o < low ? o : low;
         high = o > high ? o : high;
     }
-    if (high < low || high - low > SPAN) return NOT_SUPPORTED;
+    if (high - low > SPAN) return NOT_SUPPORTED;
     for (int64_t k = 0; k < a->classes; k++) factors[k] = (float)exp(a->offset[k] - high);
     a->top = high;
     a->factors = factors;
@@ -177,7 +191,7 @@ static int prepare_offset(job *a, float *factors) {
 
 static int run(job *a, const request *r) {
     const int64_t rows = r->rows;
-    int status = count(a, rows, r->reduction);
+    int status = read_targets(a, r);
     if (status == DONE && a->offset) status = prepare_offset(a, a->factors);
     if (status != DONE) return status;
     const int64_t fit = CACHED / a->classes;
@@ -190,8 +204,8 @@ static int run(job *a, const request *r) {
     if (a->failed) return NO_MEMORY;
     double sum = 0;
     for (int64_t n = 0; n < rows; n++) {
-        if (r->reduction == NONE) r->loss[n] = (float)a->losses[n];
-        sum += a->losses[n];
+        if (r->reduction == NONE) r->loss[n] = (float)a->rows[n].loss;
+        sum += a->rows[n].loss;
     }
     if (r->reduction != NONE) *r->loss = (float)(sum / a->divisor);
     return DONE;
@@ -210,18 +224,25 @@ EXPORT int evenhand_amx_palettes(void) {
     return __get_cpuid_count(0x1D, 0, &palettes, &b, &c, &d) ? (int)palettes : 0;
 }
 
+/* Whether the memory of logits and target reaches to their last elements: it may have been freed or cut. */
+static int is_stored(const request *r) {
+    const int64_t last = r->logits_start + (r->rows - 1) * r->stride + r->classes;
+    return !r->rows || (last * (r->half ? 2 : 4) <= r->logits_bytes &&
+                        (r->target_start + r->rows) * (int64_t)sizeof *r->target <= r->target_bytes);
+}
+
 EXPORT int evenhand_cce(const request *r) {
     if (r->level < 1 || r->level > evenhand_level() || r->classes < 2) return NOT_SUPPORTED;
+    if (!is_stored(r)) return NOT_STORED;
     if (r->rows && (!r->logits || !r->target)) return NOT_SUPPORTED; /* as of torch's zeros that have no memory */
-    double few[256];
-    double *losses = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *losses);
+    row_state few[256];
+    row_state *rows = r->rows <= 256 ? few : malloc((size_t)r->rows * sizeof *rows);
     float *factors = r->offset ? calloc((size_t)r->classes + LANES, sizeof *factors) : NULL;
-    job a = {.logits = r->logits, .gradient = r->gradient, .target = r->target, .weight = r->weight,
-             .offset = r->offset, .margin = r->margin, .shares = r->shares, .factors = factors, .losses = losses,
-             .h = r->h, .c = r->c, .classes = r->classes, .stride = r->stride, .ignore_index = r->ignore_index,
-             .half = r->half != 0, .level = (int)r->level};
-    const int status = losses && (factors || !r->offset) ? run(&a, r) : NO_MEMORY;
-    if (losses != few) free(losses);
+    job a = {.logits = r->logits, .gradient = r->gradient, .weight = r->weight, .offset = r->offset,
+             .margin = r->margin, .shares = r->shares, .factors = factors, .rows = rows, .h = r->h, .c = r->c,
+             .classes = r->classes, .stride = r->stride, .half = r->half != 0, .level = (int)r->level};
+    const int status = rows && (factors || !r->offset) ? run(&a, r) : NO_MEMORY;
+    if (rows != few) free(rows);
     free(factors);
     return status;
 }

@@ -1,6 +1,6 @@
 """Complement cross entropy by a fused kernel: loss, reduction and gradient in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +11,12 @@ from torch.compiler import is_compiling
 
 from evenhand.losses._complement import graph_is_kept, transforms_active
 from evenhand.losses._formula import differentiable, loss_and_gradient
-from evenhand.losses._input import class_indices, weigh
+from evenhand.losses._input import check, check_device, check_per_class, check_stored, class_indices, weigh
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+_REDUCTIONS = ("mean", "sum", "none")  # a tuple, in which anything can be looked for
 
 # With a smaller share the complement entropy does not change the loss in any precision.
 NEGLIGIBLE = 1e-30
@@ -59,9 +60,9 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
         and target.dim() == 1
         and input.dtype in native.DTYPES
         and target.dtype is torch.int64
-        and target.size(0) == input.size(0)
-        and input.size(1) > 1
-        and reduction in native.REDUCTIONS
+        and (classes := input.size(1)) > 1
+        and target.numel() * classes == input.numel()  # as many rows: to ask for a size takes three times as long
+        and reduction in _REDUCTIONS
         and (is_compiling() or not (transforms_active() or input.is_neg() or dispatch_modes() or tracing_state()))
     )
 
@@ -75,14 +76,16 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction = terms
     if isinstance(share, Tensor):
         share = share.to(torch.float32)
-        if not _is_plain(share, input):
+        if not _is_plain(share, input, input.size(1)):
             return None
         terms = terms._replace(share=share)
     elif -NEGLIGIBLE < share < NEGLIGIBLE:
         return None
-    for vector in (weight, offset, margin):
-        if vector is not None and not _is_plain(vector, input):
-            return None
+    if weight is not None or offset is not None or margin is not None:
+        classes = input.size(1)
+        for vector in (weight, offset, margin):
+            if vector is not None and not _is_plain(vector, input, classes):
+                return None
     keep = input.requires_grad and torch.is_grad_enabled()
     if is_compiling():
         from evenhand.losses.kernels.operators import operator_loss
@@ -101,12 +104,40 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     )
 
 
-def _is_plain(vector: Tensor, input: Tensor) -> bool:
+def check_terms(logits: Tensor, terms: Terms) -> None:
+    """Refuse what no kernel takes, for operators: they can be called with anything, and kernels check no shapes."""
+    classes = check(logits, terms.target, terms.weight, terms.reduction)
+    if logits.dim() != 2 or logits.dtype not in native.DTYPES or terms.target.dtype is not torch.int64:
+        raise ValueError(
+            f"logits must be (N, K) in float32 or bfloat16 and target int64 (N), got {logits.dtype} of shape "
+            f"{tuple(logits.shape)} and {terms.target.dtype} of shape {tuple(terms.target.shape)}."
+        )
+    for name, value in zip(Terms._fields, terms, strict=True):
+        if not isinstance(value, Tensor):
+            continue
+        if name != "target":
+            check_per_class(value, name, classes)
+            if value.dtype is not torch.float32:
+                raise ValueError(f"{name} must be float32, got {value.dtype}.")
+        check_device(value, name, logits.device)
+
+
+def refuse_learned(learned: Iterable[bool]) -> None:
+    """Refuse vectors of the classes that are to be differentiated, where they would not be."""
+    if any(learned):
+        raise ValueError(
+            "weight, offset, margin and share are not differentiated here, got one that requires grad: "
+            "use complement_cross_entropy of the logits, or detach it."
+        )
+
+
+def _is_plain(vector: Tensor, input: Tensor, classes: int) -> bool:
     return (
         isinstance(vector, Tensor)
-        and vector.shape == input.shape[1:]
+        and vector.dim() == 1
+        and vector.numel() == classes
         and vector.dtype is torch.float32
-        and vector.device == input.device
+        and (vector.is_cpu if input.is_cpu else vector.device == input.device)
         and not vector.requires_grad
     )
 
@@ -121,6 +152,7 @@ def compute(
     if (chosen.cpu if logits.is_cpu else chosen.gpu) == "triton":
         from evenhand.losses.kernels import gpu
 
+        _check_stored(logits, terms)
         if logits.is_cpu:
             class_indices(terms.target, logits.size(1), terms.ignore_index)
         return gpu.run(logits, terms, with_gradient=with_gradient)
@@ -131,8 +163,14 @@ def compute(
     return _by_torch(logits.detach(), terms, with_gradient)
 
 
+def _check_stored(logits: Tensor, terms: Terms) -> None:
+    for name, value in zip(("input", *Terms._fields), (logits, *terms), strict=True):
+        check_stored(value, name)
+
+
 def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
     """Compute the same with torch operations: for what a kernel does not report, such as an invalid target."""
+    _check_stored(logits, terms)
     index, valid = class_indices(terms.target, logits.size(1), terms.ignore_index)
     share, margin, offset = _for_rows(terms, index)
     rows, gradient = loss_and_gradient(logits, index, share, terms.with_cross_entropy, offset, margin, 0, with_gradient)
@@ -142,6 +180,7 @@ def _by_torch(logits: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor
         scale = scale if valid is None else torch.where(valid, scale, 0.0)
         divisor = rows.numel() if total is None else total
         gradient = (gradient * (scale / divisor if terms.reduction == "mean" else scale)[:, None]).to(logits.dtype)
+        gradient = gradient if valid is None else gradient.masked_fill_(~valid[:, None], 0)  # even if it is undefined
     if terms.reduction == "mean":
         return rows.mean() if total is None else rows.sum() / total, gradient
     return rows.sum() if terms.reduction == "sum" else rows, gradient
@@ -161,17 +200,17 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, terms: Terms, done: tuple[Tensor, Tensor]) -> Tensor:
-        ctx.terms = terms
+        ctx.settings = terms[4:]
         loss, gradient = done
-        ctx.save_for_backward(input, gradient)
+        ctx.save_for_backward(input, gradient, *terms[:4])  # what the caller may change: to unpack it is to check it
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gradient = ctx.saved_tensors
+        saved = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return differentiable_gradient(logits, ctx.terms, grad_loss), None, None
-        return _scaled(gradient, grad_loss), None, None
+            return differentiable_gradient(saved[0], Terms(*saved[2:], *ctx.settings), grad_loss), None, None
+        return _scaled(saved[1], grad_loss), None, None
 
 
 # Skips the first part of `Function.apply`, which handles `torch.func` transforms: none is active here.
@@ -194,11 +233,14 @@ def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
 
 def scaled_gradient(gradient: Tensor, grad_loss: Tensor) -> Tensor:
     """Return a gradient times that of its loss, () or (N), as a new tensor."""
+    check_stored(grad_loss, "the gradient of the loss")
     return (gradient * (grad_loss.unsqueeze(1) if grad_loss.dim() else grad_loss)).to(gradient.dtype)
 
 
 def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> Tensor:
     """Compute the gradient again with torch operations, so that it can be differentiated."""
+    _check_stored(logits, terms)
+    check_stored(grad_loss, "the gradient of the loss")
     valid = terms.target != terms.ignore_index
     index = torch.where(valid, terms.target, 0)
     factor = valid.to(torch.float32) if terms.weight is None else torch.where(valid, terms.weight[index], 0.0)
@@ -206,4 +248,5 @@ def differentiable_gradient(logits: Tensor, terms: Terms, grad_loss: Tensor) -> 
         grad_loss = grad_loss / factor.sum()
     share, margin, offset = _for_rows(terms, index)
     _, gradient = differentiable(logits, index, share, terms.with_cross_entropy, offset, margin, 0)
-    return (gradient * (grad_loss * factor).unsqueeze(1)).to(logits.dtype)
+    gradient = gradient * (grad_loss * factor).unsqueeze(1)
+    return torch.where(valid.unsqueeze(1), gradient, 0.0).to(logits.dtype)

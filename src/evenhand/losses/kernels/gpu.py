@@ -84,20 +84,23 @@ def cce_kernel(
             total_h = total_h * tl.exp(-_distance(top_h, m_h)) + tl.sum(tl.exp(-_distance(top_h, y)), 0)
             m_h = top_h
 
-    masked = total == 0.0  # every wrong class: C = 0
-    total = tl.where(masked, 1.0, total)
+    masked = (m <= LOWEST) & (total == total)  # every wrong class, none of them NaN: C = 0
+    total = tl.where(total == 0.0, 1.0, total)
     mean_v = spread / total
     c = share
     if shares is not None:
         c = tl.load(shares + g)
-    value = c * (tl.log(total) + mean_v)
+    value = tl.where(masked, 0.0, c * (tl.log(total) + mean_v))
     value = tl.where(own == own, value, own)  # C ignores the logit of the correct class, but NaN there is not hidden
     risk = tl.zeros((), tl.float32)
     if WITH_H:
         if offset is not None:
-            d = (m_h - own) + (tl.log(tl.where(total_h == 0.0, 1.0, total_h)) - tl.load(offset + g))
+            own_offset = tl.load(offset + g)
+            d = (m_h - own) + (tl.log(tl.where(total_h == 0.0, 1.0, total_h)) - own_offset)
+            d = tl.where((m_h <= LOWEST) & (own + own_offset == -float("inf")), float("nan"), d)
         else:
             d = (m - own) + tl.log(total)
+            d = tl.where(masked & (own == -float("inf")), float("nan"), d)  # every class is masked
         if margin is not None:
             d += tl.load(margin + g)
         value += _softplus(d)

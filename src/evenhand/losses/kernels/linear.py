@@ -4,13 +4,12 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from evenhand.losses._cce import complement_factor
 from evenhand.losses._counts import Counts, logit_offset
-from evenhand.losses._input import check, check_per_class, class_indices
+from evenhand.losses._input import check, check_device, check_per_class, check_tensor, class_indices
 from evenhand.losses.kernels import _class_major
-from evenhand.losses.kernels.fused import Terms, compute
+from evenhand.losses.kernels.fused import Terms, compute, refuse_learned
 
 CHUNK = 6 << 20  # logits held at a time
 
@@ -69,24 +68,38 @@ def linear_complement_cross_entropy(
         >>> linear_complement_cross_entropy(features, torch.tensor([0, 1, 4]), weight)  # ln 5 - ln 4 / 4
         tensor(1.2629, grad_fn=...)
     """
+    settings = Settings(target, class_weight, offset, margin, 0.0, ignore_index, reduction)
+    check_linear(features, weight, bias, settings)
+    settings = settings._replace(share=complement_factor(gamma, share, len(weight)))
+    refuse_learned(torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad for x in settings)
+    if torch.compiler.is_compiling():
+        from evenhand.losses.kernels.linear_operator import operator_loss
+
+        return operator_loss(features, weight, bias, settings)
+    return cast(Tensor, _LinearLoss.apply(features, weight, bias, settings))
+
+
+def check_linear(features: Tensor, weight: Tensor, bias: Tensor | None, settings: Settings) -> None:
+    """Refuse what does not fit together."""
+    target, class_weight, offset, margin, share, _, reduction = settings
+    check_tensor(features, "features")
+    check_tensor(weight, "weight")
     if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
         raise ValueError(
             f"features (N, D) and weight (K, D) must share D, got {tuple(features.shape)} and {tuple(weight.shape)}."
         )
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum' here, got {reduction!r}.")
-    classes = check(features.new_empty(1, len(weight)).expand(len(features), -1), target, class_weight, reduction)
+    for dtype in (features.dtype, weight.dtype):
+        logits = features.new_empty((1, len(weight)), dtype=dtype).expand(len(features), -1)
+        classes = check(logits, target, class_weight, reduction)
     if target.is_floating_point():
         raise ValueError("target must hold class indices here, got class probabilities.")
-    for name, vector in (("bias", bias), ("offset", offset), ("margin", margin)):
+    vectors = {"bias": bias, "offset": offset, "margin": margin, "share": share if isinstance(share, Tensor) else None}
+    for name, vector in vectors.items():
         check_per_class(vector, name, classes)
-    factor = complement_factor(gamma, share, classes)
-    settings = Settings(target, class_weight, offset, margin, factor, ignore_index, reduction)
-    if torch.compiler.is_compiling():
-        from evenhand.losses.kernels.linear_operator import operator_loss
-
-        return operator_loss(features, weight, bias, settings)
-    return cast(Tensor, _LinearLoss.apply(features, weight, bias, settings))
+    for name, value in {**vectors, "weight": weight, "target": target, "class_weight": class_weight}.items():
+        check_device(value, name, features.device)
 
 
 class ComplementCrossEntropyHead(nn.Linear):
@@ -161,8 +174,11 @@ def loss_and_gradients(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Return the loss and its gradients by features, weight and bias: at least those that are wanted."""
     target, class_weight, offset, margin, share, ignore_index, reduction = settings
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    offset, margin = (None if vector is None else vector.to(dtype) for vector in (offset, margin))
+    share = share.to(dtype) if isinstance(share, Tensor) else share
     x = features.to(weight.dtype)
-    index, valid = class_indices(target, len(weight), ignore_index)
+    index, valid = class_indices(target.clone(), len(weight), ignore_index)  # another thread may change the target
     scale = torch.ones_like(index, dtype=torch.float32) if class_weight is None else class_weight.float()[index]
     scale = scale if valid is None else torch.where(valid, scale, 0.0)
     whole = scale.new_ones(())
@@ -213,6 +229,15 @@ def _in_chunks(
     return loss.to(torch.promote_types(x.dtype, torch.float32)), features_gradient, by_weight, by_bias
 
 
+def refuse_second_derivative() -> None:
+    """Refuse `create_graph=True`: a kept gradient knows nothing of what it was computed from, so its own would be 0."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "linear_complement_cross_entropy can be differentiated once, got create_graph=True: "
+            "use complement_cross_entropy of the logits."
+        )
+
+
 class _LinearLoss(torch.autograd.Function):
     """The loss; its gradients are computed in the forward pass and saved for the backward pass."""
 
@@ -225,7 +250,7 @@ class _LinearLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         plain = grad_loss.is_cpu and grad_loss.item() == 1
         return *(x if x is None or plain else x * grad_loss.to(x.dtype) for x in ctx.saved_tensors), None

@@ -11,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evenhand.losses._input import check_stored
+
 DTYPES = (torch.float32, torch.bfloat16)
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 LEVELS = {0: "none", 1: "AVX2", 2: "AVX-512"}
 
-_INTERFACE = 2
-_DONE, _NO_CLASS, _NO_MEMORY, _NOT_SUPPORTED = range(4)
-# The fields of `request` in cce.c as bytes: passing 18 arguments by ctypes takes longer than a small loss.
-_pack = struct.Struct("P 4q 5P 2d 2q 3P q").pack
+_INTERFACE = 3
+_DONE, _NO_CLASS, _NO_MEMORY, _NOT_SUPPORTED, _NOT_STORED = range(5)
+# The fields of `request` in cce.c as bytes: passing 22 arguments by ctypes takes longer than a small loss.
+_pack = struct.Struct("P 6q P 2q 4P 2d 2q 3P q").pack
 
 
 def _load() -> tuple[Any, int, str]:
@@ -89,30 +91,42 @@ def run(
     Returns:
         The loss, () or (N), in float32, and its gradient, (N, K), in the dtype of the logits; or None where the
         kernel does not apply: an invalid target, an ignore_index that is no int64, or an offset with too wide a range
-        for H and C to share one exponential.
+        for H and C to share one exponential, or that masks a class.
     """
     dense = logits.is_contiguous()
     if not dense and logits.stride(1) != 1:
+        check_stored(logits, "input")
         logits, dense = logits.contiguous(), True
     rows, classes = logits.shape
     loss = logits.new_empty(rows, dtype=torch.float32) if reduction == "none" else torch.empty_like(_NUMBER)
     gradient = None
     if with_gradient:
         gradient = logits if in_place else torch.empty_like(logits) if dense else logits.new_empty(logits.shape)
-    target = target.contiguous()
+    if not target.is_contiguous() or target.is_neg():
+        check_stored(target, "target")
+        target = target.resolve_neg().contiguous()
     shares, share = (share, 0.0) if isinstance(share, Tensor) else (None, share)
     pointers: Iterable[int] = _NULL
     if weight is not None or offset is not None or margin is not None or shares is not None:
-        vectors = [None if x is None else x.contiguous() for x in (weight, offset, margin, shares)]
+        vectors = (
+            None if weight is None else _readable(weight, "weight", classes),
+            None if offset is None else _readable(offset, "offset", classes),
+            None if margin is None else _readable(margin, "margin", classes),
+            None if shares is None else _readable(shares, "share", classes),
+        )
         pointers = [0 if x is None else x.data_ptr() for x in vectors]
     try:
         request = _pack(
             logits.data_ptr(),
+            logits.untyped_storage().nbytes(),
+            logits.storage_offset(),
             logits.dtype is torch.bfloat16,
             rows,
             classes,
             classes if dense else logits.stride(0),
             target.data_ptr(),
+            target.untyped_storage().nbytes(),
+            target.storage_offset(),
             *pointers,
             with_cross_entropy,
             share,
@@ -130,4 +144,21 @@ def run(
         return loss, gradient
     if status == _NO_MEMORY:
         raise MemoryError(f"no memory for the loss of {rows} rows of {classes} classes.")
+    if status == _NOT_STORED:
+        check_stored(logits, "input")
+        check_stored(target, "target")
     return None
+
+
+def _readable(vector: Tensor, name: str, classes: int) -> Tensor:
+    """Return a vector as the kernel reads it: float32, without gaps, in memory, with its sign applied."""
+    if (
+        vector.dtype is torch.float32
+        and vector.is_contiguous()
+        and not vector.is_neg()
+        and vector.untyped_storage().nbytes() >= 4 * (vector.storage_offset() + classes)
+        and vector.data_ptr()
+    ):
+        return vector
+    check_stored(vector, name)
+    return vector.new_empty(vector.shape, dtype=torch.float32).copy_(vector)

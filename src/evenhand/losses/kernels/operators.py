@@ -8,7 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from evenhand.losses.kernels.fused import Terms, compute, differentiable_gradient, scaled_gradient
+from evenhand.losses.kernels.fused import (
+    Terms,
+    check_terms,
+    compute,
+    differentiable_gradient,
+    refuse_learned,
+    scaled_gradient,
+)
 
 
 @torch.library.custom_op("evenhand::complement_cross_entropy", mutates_args=())
@@ -28,18 +35,22 @@ def complement_cross_entropy(
     """Return the loss and its gradient, which is empty if it was not requested; the arguments are those of `Terms`."""
     factor = share if shares is None else shares
     terms = Terms(target, weight, offset, margin, factor, with_cross_entropy, ignore_index, reduction)
+    check_terms(logits, terms)
     loss, gradient = compute(logits, terms, with_gradient)
     return loss, logits.new_empty(0) if gradient is None else gradient
 
 
 @complement_cross_entropy.register_fake
 def _(logits: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    reduction, with_gradient = arguments[-2:]
-    loss = logits.new_empty(logits.shape[0] if reduction == "none" else (), dtype=torch.float32)
+    target, weight, offset, margin, shares, share, *settings, with_gradient = arguments
+    terms = Terms(target, weight, offset, margin, share if shares is None else shares, *settings)
+    check_terms(logits, terms)
+    loss = logits.new_empty(logits.shape[0] if terms.reduction == "none" else (), dtype=torch.float32)
     return loss, logits.new_empty(logits.shape if with_gradient else 0)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    refuse_learned(ctx.needs_input_grad[1:])
     *tensors, ctx.share, ctx.with_cross_entropy, ctx.ignore_index, ctx.reduction, ctx.with_gradient = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(*tensors, output[1])

@@ -23,7 +23,7 @@ from evenhand.runs.comparison import Difference
 
 
 def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
-    """Draw the primary differences, in points: a dot and an interval each, the zero line, and the margin as a band.
+    """Draw the primary differences, in pp: a dot and an interval each, the zero line, and the margin as a band.
 
     Better is blue, worse is orange, undecided is grey.
 
@@ -59,7 +59,7 @@ def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
     clear_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(
-        f"balanced accuracy against {literal(baseline)} (points); band: smaller than the margin", fontsize=NAME_SIZE
+        f"balanced accuracy against {literal(baseline)} (pp); band: smaller than the margin", fontsize=NAME_SIZE
     )
     other = axes.secondary_yaxis("right")
     other.set_yticks(range(len(shown)), words, fontsize=NAME_SIZE)
@@ -72,7 +72,7 @@ def _on_page(data: ReportData, _: str) -> Shown:
     comparison = data.comparison
     assert comparison is not None
     primary = [each for each in comparison.differences if each.metric == comparison.differences[0].metric]
-    texts = "; ".join(f"{each.objective} {100 * each.mean:+.1f} points, {each.words}" for each in primary)
+    texts = "; ".join(f"{each.objective} {100 * each.mean:+.1f} pp, {each.words}" for each in primary)
     figure = verdict_picture(comparison.differences, comparison.baseline)
     return Shown(figure, f"Differences in balanced accuracy against {comparison.baseline}: {texts}.")
 

