@@ -21,7 +21,7 @@ REFUSED = [
     ({"name": "ResNet-34"}, "did you mean resnet34"),
     ({"name": "efficientnet-b0"}, "did you mean efficientnet_b0"),
     ({"name": "squeezenet1_2"}, "did you mean squeezenet"),
-    ({"name": "qqqq"}, "known are resnet8, .*efficientnet_b7, lite0, and timm:NAME"),
+    ({"name": "qqqq"}, "known are resnet8, .*efficientnet_b7, lite0, lite1, lite2, and timm:NAME"),
     ({"name": ""}, "no network ''"),
     ({"name": "resnet32", "stem": "imagenet"}, "resnet32 has no imagenet stem"),
     ({"name": "resnet8", "pretrained": True}, "no pretrained weights for resnet8"),

@@ -276,9 +276,11 @@ def test_with_two_classes_nothing_is_said_to_weigh_c() -> None:
 
 def test_a_part_that_sets_in_after_the_selected_epoch_is_told() -> None:
     objective = build_objective("ldam+drw", counts=COUNTS, epochs=10)
-    assert objective.notes(9) == []
-    (note,) = objective.notes(8)
-    assert note.startswith("drw starts at epoch 9, but epoch 8 was selected on validation")
+    assert objective.first_epoch == 9
+    assert objective.idle_parts(9) == []
+    (failure,) = objective.idle_parts(8)
+    assert failure == "drw starts at epoch 9, but the weights are those of epoch 8, so drw had no effect."
+    assert build_objective("ldam", counts=COUNTS, epochs=10).first_epoch == 1
 
 
 def test_the_prior_that_training_implies() -> None:

@@ -15,12 +15,13 @@ from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
+from evenhand.training import loop
 from evenhand.training._selection import balanced_accuracy_error
-from evenhand.training.checkpoint import load_state, load_weights
+from evenhand.training.checkpoint import load_state, load_weights, save_weights, weights_epoch
 from evenhand.training.evaluate import evaluate_run, keep_missing
 from evenhand.training.loop import Callback, Trainer
-from evenhand.training.run import train_run
-from tests.training.runs import files_of, tiny, untimed_history, untimed_summary
+from evenhand.training.run import resume_run, train_run
+from tests.training.runs import Interrupted, files_of, tiny, untimed_history, untimed_summary
 
 
 def write_digits(path: Path, *, spoiled: bool) -> str:
@@ -116,6 +117,68 @@ def test_late_keeps_the_latest_epoch_that_is_near_the_best(tmp_path: Path, monke
     (folder / "summary.json").unlink()
     keep_missing(folder, evaluate_run(folder))
     assert untimed_summary(folder)["selected"] == chosen
+
+
+@pytest.mark.parametrize("select", ["best", "late"])
+@pytest.mark.parametrize("loss", ["ce", "ldam", "balanced-softmax"])
+def test_a_deferred_part_changes_the_result(tmp_path: Path, loss: str, select: str) -> None:
+    """Whichever epoch is best, the weights are of an epoch that drw took part in, and not those without drw."""
+    plain, deferred = (
+        train_run(tiny(objective=spec, epochs=3, select=select), tmp_path / spec) for spec in (loss, f"{loss}+drw")
+    )
+    assert deferred.summary.selected.epoch == 3  # of three epochs, drw has the last
+    logits = [load_predictions(run.path / "predictions.npz").logits for run in (plain, deferred)]
+    assert np.abs(logits[0] - logits[1]).max() > 0.01
+    assert not any("drw" in sentence for sentence in deferred.summary.failures)
+
+
+def test_epochs_before_a_deferred_part_are_not_selected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch of plain cross entropy was better by both measures, but is another objective's."""
+    balanced, plain = iter([0.9, 0.2, 0.4, 0.3]), iter([0.9, 0.1, 0.3, 0.5])
+    monkeypatch.setattr(
+        Trainer, "_evaluate", lambda *_: {"val_accuracy": next(plain), "val_balanced_accuracy": next(balanced)}
+    )
+    run = train_run(tiny(objective="ce+drw:start=0.5", epochs=4), tmp_path / "run").path
+    chosen = {"rule": "best", "epoch": 3, "val_balanced_accuracy": 0.4, "epoch_by_accuracy": 4}
+    assert untimed_summary(run)["selected"] == chosen
+    assert weights_epoch(run / "weights" / "best.safetensors") == 3
+    assert weights_epoch(run / "weights" / "last.safetensors") == 4
+    (run / "summary.json").unlink()
+    keep_missing(run, evaluate_run(run))
+    assert untimed_summary(run)["selected"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("done", "selected"),
+    [(1, 3), (2, 3), (3, 4), (4, 1)],
+    ids=["before drw", "as drw starts", "after a lost epoch of drw", "after training"],
+)
+def test_old_runs_name_the_epoch_of_their_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, selected: int
+) -> None:
+    """Older versions selected from all epochs, here the first, and their weights name no epoch."""
+    values = iter([0.9, 0.2, 0.4, 0.3, 0.3])
+    monkeypatch.setattr(Trainer, "_evaluate", lambda *_: {"val_accuracy": 0.5, "val_balanced_accuracy": next(values)})
+    folder, begin_training = tmp_path / "run", Trainer.__post_init__
+
+    def old(trainer: Trainer) -> None:
+        begin_training(trainer)
+        trainer.first_counted = 1
+
+    class Stop(Callback):
+        def epoch(self, row: EpochRow) -> None:
+            if row["epoch"] == done:
+                raise Interrupted
+
+    with monkeypatch.context() as before:
+        before.setattr(Trainer, "__post_init__", old)
+        before.setattr(loop, "save_weights", lambda *given, epoch: save_weights(*given))  # noqa: ARG005
+        with pytest.raises(Interrupted):
+            train_run(tiny(objective="ce+drw:start=0.5", epochs=4), folder, callback=Stop())
+    summary = resume_run(folder).summary
+    assert summary.selected.epoch == selected
+    idle = "drw starts at epoch 3, but the weights are those of epoch 1, so drw had no effect."
+    assert (summary.failures[:1] == (idle,)) == (selected == 1)
 
 
 @given(recalls=st.lists(st.tuples(st.integers(1, 400), st.floats(0.05, 0.95)), min_size=2, max_size=9))

@@ -182,11 +182,16 @@ class Objective:
             lines.append(line)
         return lines
 
-    def notes(self, selected: int) -> list[str]:
-        """Return a note for each part that starts after the selected epoch, counted from 1."""
+    @property
+    def first_epoch(self) -> int:
+        """The first epoch in which all parts have an effect, counted from 1."""
+        return max((part.first_epoch(self.stats) for part in self.parts), default=1)
+
+    def idle_parts(self, selected: int) -> list[str]:
+        """Return a failure for each part that starts after the selected epoch, counted from 1."""
         return [
-            f"{part.name} starts at epoch {part.first_epoch(self.stats)}, but epoch {selected} was selected on "
-            f"validation, so {part.name} had no effect; use --select last."
+            f"{part.name} starts at epoch {part.first_epoch(self.stats)}, but the weights are those of epoch "
+            f"{selected}, so {part.name} had no effect."
             for part in self.parts
             if part.first_epoch(self.stats) > selected
         ]

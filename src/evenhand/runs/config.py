@@ -208,7 +208,7 @@ class Config(_Section):
     """Checkpoint: best, late or last.
 
     best: by validation balanced accuracy; late: the latest within one standard error of the best; last: without a
-    validation set, trained on all images."""
+    validation set, trained on all images. With drw, best and late select from the epochs that have it."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()

@@ -13,7 +13,7 @@ ERROR = "val_balanced_accuracy_error"
 """The column of the history that `late` uses."""
 
 
-def kept_row(history: Sequence[EpochRow], rule: Rule) -> EpochRow:
+def kept_row(history: Sequence[EpochRow], rule: Rule, first: int = 1) -> EpochRow:
     """Return the epoch whose weights are kept.
 
     With few validation images, the best epoch is often an early one by chance, before the learning rate has decayed.
@@ -22,6 +22,8 @@ def kept_row(history: Sequence[EpochRow], rule: Rule) -> EpochRow:
     Args:
         history: one row per epoch, not empty.
         rule: `best` or `late` on validation, or `last`.
+        first: the first epoch in which all parts of the objective have an effect: earlier ones are of another
+            objective, and are considered only while there are no later ones.
 
     Example:
         >>> from evenhand.training._selection import kept_row
@@ -31,7 +33,10 @@ def kept_row(history: Sequence[EpochRow], rule: Rule) -> EpochRow:
         ... ]
         >>> [kept_row(history, rule)["epoch"] for rule in ("best", "late", "last")]
         [2, 3, 4]
+        >>> kept_row(history, "best", first=3)["epoch"]
+        3
     """
+    history = [row for row in history if row["epoch"] >= first] or history
     if rule == "last":
         return history[-1]
     best = max(history, key=lambda row: row["val_balanced_accuracy"])
@@ -41,13 +46,22 @@ def kept_row(history: Sequence[EpochRow], rule: Rule) -> EpochRow:
     return next(row for row in reversed(history) if row["val_balanced_accuracy"] >= least)
 
 
-def selection(history: Sequence[EpochRow], rule: Rule) -> dict[str, Any]:
-    """Return the selected epoch for a summary, and the one that plain accuracy would select."""
-    kept = kept_row(history, rule)
+def selection(history: Sequence[EpochRow], rule: Rule, first: int = 1, weights: int | None = None) -> dict[str, Any]:
+    """Return the selected epoch for a summary, and the one that plain accuracy would select.
+
+    Args:
+        history: one row per epoch, not empty.
+        rule: as of :func:`kept_row`.
+        first: as of :func:`kept_row`.
+        weights: the epoch of the weights that were kept; None: by the rule over all epochs, as old runs kept them.
+    """
+    own = [row for row in history if row["epoch"] == weights and rule != "last"]
+    kept = own[0] if own else kept_row(history, rule)
     selected: dict[str, Any] = {"rule": rule, "epoch": int(kept["epoch"])}
     if rule == "last":
         return selected
-    by_accuracy = max(history, key=lambda row: row["val_accuracy"])
+    counted = [row for row in history if row["epoch"] >= min(first, kept["epoch"])]
+    by_accuracy = max(counted, key=lambda row: row["val_accuracy"])
     return {
         **selected,
         "val_balanced_accuracy": kept["val_balanced_accuracy"],

@@ -72,6 +72,7 @@ def parse_card(text: str) -> Card:
         ValueError: a field is wrong; LookupError, TypeError or AttributeError: one is missing or of another type.
     """
     content = json.loads(text)
+    content.pop("epoch", None)  # of the weights
     fields = content.pop("preprocessing", None) or content.pop("view")  # the name in the first version
     own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     card = Card(**{**content, "class_names": tuple(content["class_names"]), "preprocessing": Preprocessing(**own)})

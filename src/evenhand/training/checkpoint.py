@@ -22,6 +22,7 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
 from evenhand.runs.checksums import check, write_checked
 from evenhand.runs.config import Config
+from evenhand.runs.run import card_of
 from evenhand.runs.schemas import check_history
 from evenhand.training.card import Card, parse_card
 
@@ -31,10 +32,12 @@ _COLUMNS = {"epoch", "lr", "train_loss", "seconds", "images_per_second"}
 _ENTRIES = {"epoch", "model", "optimizers", "rng", "history"}
 
 
-def save_weights(path: Path, model: nn.Module, card: Card) -> None:
-    """Write weights and their card."""
+def save_weights(path: Path, model: nn.Module, card: Card, *, epoch: int | None = None) -> None:
+    """Write weights, their card, and the epoch after which they were taken, counted from 1."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    content = save(tensors, metadata={"evenhand": json.dumps(asdict(card), ensure_ascii=False)})
+    about = asdict(card) if epoch is None else {**asdict(card), "epoch": epoch}
+    # One entry: safetensors writes several in random order, but equal weights are to be equal files.
+    content = save(tensors, metadata={"evenhand": json.dumps(about, ensure_ascii=False)})
     write_checked(path, content)  # save_file would hide a full disk behind an error of its own
 
 
@@ -71,6 +74,15 @@ def load_weights(path: Path, *, within: Path | None = None) -> tuple[dict[str, T
     ) as error:
         raise EvenhandError(f"The weights in {path} are damaged or not of evenhand: {reason(error)}.") from error
     return tensors, card
+
+
+def weights_epoch(path: Path) -> int | None:
+    """Return the epoch after which weights were taken, counted from 1; None: the file is of an older version."""
+    try:
+        epoch = card_of(path, within=path.parent.parent).get("epoch")
+    except EvenhandError:
+        return None  # whoever needs the weights themselves says what is wrong with them
+    return epoch if type(epoch) is int else None
 
 
 def safetensors_metadata(content: bytes) -> dict[str, str]:

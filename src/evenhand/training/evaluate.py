@@ -19,7 +19,12 @@ from evenhand.runs.filenames import ADJUSTMENT
 from evenhand.runs.run import Run, none_if_unreadable, read_leniently
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
+<<<<<<< HEAD
 from evenhand.training.predict import TrainedModel, load
+=======
+from evenhand.training.checkpoint import weights_epoch
+from evenhand.training.predict import TrainedModel, load, selected_weights
+>>>>>>> serve
 from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prepare import prepare
 from evenhand.training.results import Evaluation as Evaluation
@@ -188,6 +193,7 @@ def _summarise(folder: Run, predictions: Predictions) -> dict[str, Any]:
         build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs),
         predictions,
         precision=precision_name(folder.environment.precision),
+        weights=weights_epoch(folder.selected_weights),
         adjustment=None if adjustment is None else adjustment.model_dump(mode="json", exclude_unset=True),
         validation=folder.validation_predictions,
     )

@@ -32,6 +32,7 @@ from evenhand.training.checkpoint import (
     load_state,
     save_state,
     save_weights,
+    weights_epoch,
     what_state_fixes,
 )
 from evenhand.training.frozen_body import set_body_eval
@@ -73,6 +74,8 @@ class Trainer:
     optimizers: list[Optimizer] = field(init=False)
     card: Card = field(init=False)
     history: list[EpochRow] = field(default_factory=list)
+    first_counted: int = field(init=False)
+    """The first epoch that can be selected."""
 
     def __post_init__(self) -> None:
         config, prepared = self.config, self.prepared
@@ -80,6 +83,7 @@ class Trainer:
         self.objective = build_objective(
             config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
         )
+        self.first_counted = self.objective.first_epoch
         if self.fabric.world_size > 1 and not self.objective.many_devices:
             raise EvenhandError(f"{config.objective} cannot be trained on several devices; use --devices 1.")
         network = build_network(config, prepared, self.objective)
@@ -107,8 +111,13 @@ class Trainer:
                 torch.cuda.set_rng_state(state["cuda_rng"], self.fabric.device)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise EvenhandError(f"The state in {self.run.path} does not fit its config; start the run anew.") from error
-        self.history = state["history"]
-        return int(state["epoch"])
+        self.history, done = state["history"], int(state["epoch"])
+        if self.first_counted > 1 and self.config.select != "last":
+            kept = weights_epoch(self.run.best_weights) or kept_row(self.history, self.config.select)["epoch"]
+            # An older version kept the weights of an earlier epoch, so those of the epochs that count are lost.
+            if kept < self.first_counted:
+                self.first_counted = max(self.first_counted, done + 1)
+        return done
 
     def train(self, start: int, callback: Callback) -> None:
         """Run the epochs from `start` on."""
@@ -140,7 +149,7 @@ class Trainer:
                 board.write(row)
             callback.epoch(row)
         if self.fabric.is_global_zero:
-            save_weights(self.run.last_weights, bare(self.model), self.card)
+            save_weights(self.run.last_weights, bare(self.model), self.card, epoch=config.epochs)
         self.fabric.barrier()
 
     def resolved(self) -> dict[str, Any]:
@@ -265,8 +274,9 @@ class Trainer:
         """Write an epoch: the best weights first, the state last, so that a killed run repeats what is missing."""
         self.history.append(row)
         if self.fabric.is_global_zero:
-            if self.config.select != "last" and kept_row(self.history, self.config.select) is row:
-                save_weights(self.run.best_weights, bare(self.model), self.card)
+            select = self.config.select
+            if select != "last" and kept_row(self.history, select, self.first_counted) is row:
+                save_weights(self.run.best_weights, bare(self.model), self.card, epoch=int(row["epoch"]))
             self.run.write_history(self.history)
             state = {
                 "config": what_state_fixes(self.config),

@@ -43,6 +43,7 @@ def summarise_run(
     predictions: Predictions,
     *,
     precision: str,
+    weights: int | None,
     adjustment: Mapping[str, Any] | None = None,
     validation: Predictions | None = None,
 ) -> dict[str, Any]:
@@ -55,10 +56,11 @@ def summarise_run(
         objective: as it was trained.
         predictions: of the test images, adjusted if there is an adjustment.
         precision: in which it was computed.
+        weights: the epoch of its weights, if they name it.
         adjustment: of the logits after training, as :class:`evenhand.runs.schemas.Adjustment` reads it.
         validation: predictions of the validation images.
     """
-    selected, adjusted = selection(history, config.select), {}
+    selected, adjusted = selection(history, config.select, objective.first_epoch, weights), {}
     if adjustment is not None and predictions.adjustment is not None:
         adjusted = with_unadjusted(predictions, adjustment)
         selected = select_adjusted(selected, validation, predictions.adjustment)
@@ -74,12 +76,13 @@ def summarise_run(
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
         "resolved": {**prepared.resolved(), "precision": precision},
         "parts": objective.describe(find_shot_groups(predictions.train_counts)),
-        "notes": [*prepared.notes, *objective.notes(int(selected["epoch"])), *tau_notes(adjusted.get("adjustment"))],
+        "notes": [*prepared.notes, *tau_notes(adjusted.get("adjustment"))],
         **adjusted,
         **summarise(predictions),
     }
+    idle = objective.idle_parts(int(selected["epoch"]))
     worst = ended_at_worst(history, selected["epoch"])
-    return {**summary, "failures": [*([worst] if worst else []), *summary["failures"]]}
+    return {**summary, "failures": [*idle, *([worst] if worst else []), *summary["failures"]]}
 
 
 def describe_fitted(fitted: FittedAdjustment) -> dict[str, Any]:

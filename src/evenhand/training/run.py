@@ -20,7 +20,7 @@ from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Features, SplitIds, Thumbnails, precision_name
 from evenhand.training._tensorboard import require_tensorboard
-from evenhand.training.checkpoint import load_weights
+from evenhand.training.checkpoint import load_weights, weights_epoch
 from evenhand.training.environment import describe_environment
 from evenhand.training.fabric import start_fabric
 from evenhand.training.frozen_body import keep_backbone, weights_reference
@@ -183,6 +183,7 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
             trainer.objective,
             predictions,
             precision=trainer.precision,
+            weights=weights_epoch(run.selected_weights),
             adjustment=adjustment,
             validation=validation,
         )
