@@ -19,12 +19,8 @@ from evenhand.runs.filenames import ADJUSTMENT
 from evenhand.runs.run import Run, none_if_unreadable, read_leniently
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
-<<<<<<< HEAD
-from evenhand.training.predict import TrainedModel, load
-=======
 from evenhand.training.checkpoint import weights_epoch
-from evenhand.training.predict import TrainedModel, load, selected_weights
->>>>>>> serve
+from evenhand.training.predict import TrainedModel, load
 from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prepare import prepare
 from evenhand.training.results import Evaluation as Evaluation
