@@ -4,7 +4,6 @@ import ctypes
 import struct
 import sys
 from collections.abc import Iterable
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,19 @@ _pack = struct.Struct("P 6q P 2q 4P 2d 2q 3P q").pack
 
 def _load() -> tuple[Any, int, str]:
     """Return the kernel, the best instruction set that it and this processor have, and the reason if there is none."""
-    here = Path(__file__).parent
-    files = [path for suffix in EXTENSION_SUFFIXES if (path := here / f"_cce{suffix}").exists()]
-    if not files:
+    path = Path(__file__).with_name("_cce.dll" if sys.platform == "win32" else "_cce.so")
+    if not path.exists():
         return None, 0, "it was not built: there was no suitable C compiler at installation"
     try:
-        library = ctypes.CDLL(str(files[0]))
+        library = ctypes.CDLL(str(path))
         if library.evenhand_interface() != _INTERFACE:
-            return None, 0, f"{files[0].name} was built from another version: install the package again"
+            return None, 0, f"{path.name} was built from another version: install the package again"
         level = library.evenhand_level()
         if level == 0:
             return None, 0, "this processor has no AVX2 and FMA"
         kernel = library.evenhand_cce
     except (OSError, AttributeError) as error:
-        return None, 0, f"{files[0].name} cannot be loaded: {error}"
+        return None, 0, f"{path.name} cannot be loaded: {error}"
     kernel.argtypes = [ctypes.c_char_p]
     return kernel, level, ""
 
