@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the native kernel, one wheel for all Pythons of a platform, the guide in the package."""
+"""What pyproject.toml cannot say: the native kernel, one wheel for all Pythons, and the guide in the package."""
 
 import shutil
 from glob import glob

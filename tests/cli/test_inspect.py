@@ -45,9 +45,9 @@ def test_digits_without_any_argument(capsys: pytest.CaptureFixture[str], monkeyp
     assert code == 0
     assert "digits: 10 classes, 1,438 training and 359 test images" in out
     assert "nearly balanced" in out
-    assert "which-objective" not in out
+    assert "guide objectives" not in out
     _, out, _ = run(capsys, monkeypatch, "inspect", "digits", "--imbalance", "exp:20")
-    assert out.rstrip().endswith("docs/which-objective.md; `evenhand objectives` lists the parts.")
+    assert out.rstrip().endswith("`evenhand guide objectives`; `evenhand objectives` lists the parts.")
 
 
 def test_imbalance_as_training_would_see_it(

@@ -13,6 +13,8 @@ from evenhand.cli.config import config
 from evenhand.cli.doctor import doctor
 from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
+from evenhand.cli.guide import guide
+from evenhand.cli.help import GroupedCommand
 from evenhand.cli.inspect import inspect
 from evenhand.cli.objectives import objectives
 from evenhand.cli.output import echo, remark, two_examples
@@ -27,8 +29,8 @@ from evenhand.core.memory import require_memory
 app = typer.Typer(
     name="evenhand",
     help="Train and evaluate image classifiers on imbalanced data.",
+    epilog="To begin: evenhand compare photos/ (a folder with one folder per class), or evenhand guide.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,6 +45,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
     export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export photos.safetensors --onnx photos.onnx"),
     report: ("evenhand report runs/photos", "evenhand report runs/a runs/b --out both.html"),
     reproduce: ("evenhand reproduce", "evenhand reproduce table-cifar10 --dry-run"),
+    guide: ("evenhand guide", "evenhand guide objectives"),
     doctor: ("evenhand doctor", "evenhand doctor --json"),
     serve: ("evenhand serve", "evenhand serve runs/ --port 9000"),
 }
@@ -50,7 +53,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
 
 
 for _command, _examples in EXAMPLES.items():
-    app.command(epilog=two_examples(*_examples))(_command)
+    app.command(epilog=two_examples(*_examples), cls=GroupedCommand)(_command)
 app.add_typer(
     config, name="config", epilog=two_examples("evenhand config show", "evenhand config copy small mine.yaml")
 )

@@ -35,7 +35,7 @@ def compare(
 
     Seeds are added until everything is decided: interim analyses with 3, 5, 8 and 12 seeds together make at most 5%
     false claims. Finished runs are kept: the same command continues after an interruption. Which objectives to try:
-    docs/which-objective.md, and `evenhand objectives` lists their parts.
+    `evenhand guide objectives`, and `evenhand objectives` lists their parts.
     """
     if not (quiet or as_json or status):
         begin(f"comparing {objectives} on {options.flags['data__source'] or 'the source of the config'}")

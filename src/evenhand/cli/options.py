@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from evenhand.cli.help import TRAINING, panel
 from evenhand.runs.config import RECIPES
 from evenhand.runs.settings import find_field, option_type
 
@@ -59,15 +60,18 @@ def setting_option(name: str, key: str) -> Any:
     if kind is bool and field.default is None:
         flag += f"/--no-{name.replace('_', '-')}"
     help_line = (field.description or "").partition("\n")[0]
-    return Annotated[kind | None, typer.Option(flag, help=help_line)]
+    return Annotated[kind | None, typer.Option(flag, help=help_line, rich_help_panel=panel(key))]
 
 
 RECIPE_NAMES = f"{', '.join(RECIPES[:-1])} or {RECIPES[-1]}"
 Source = Annotated[str | None, typer.Argument(help=(find_field("data.source").description or "").partition("\n")[0])]
-Recipe = Annotated[str | None, typer.Option(help=f"Preset: {RECIPE_NAMES}.")]
-ConfigFile = Annotated[Path | None, typer.Option(help="YAML file that overrides the recipe.")]
+Recipe = Annotated[str | None, typer.Option(help=f"Preset: {RECIPE_NAMES}.", rich_help_panel=TRAINING)]
+ConfigFile = Annotated[Path | None, typer.Option(help="YAML file that overrides the recipe.", rich_help_panel=TRAINING)]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; see evenhand config show.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a setting; see evenhand config show.", rich_help_panel=TRAINING
+    ),
 ]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; default: one per CPU or GPU.")]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_LISTED, ENDS = 40, 12
 COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 
-GUIDE = "Which objective to try: docs/which-objective.md; `evenhand objectives` lists the parts."
+GUIDE = "Which objective to try: `evenhand guide objectives`; `evenhand objectives` lists the parts."
 """A pointer to the documentation."""
 
 LONGEST_LINE = 600

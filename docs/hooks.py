@@ -1,0 +1,26 @@
+"""Pages of the site that are made from the code."""
+
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from evenhand.cli import app
+
+
+def cli_page() -> str:
+    """Return the help of every command as Markdown."""
+    runner, lines = CliRunner(), ["# Command line", "", "What `evenhand COMMAND --help` prints.", ""]
+    names = [[]] + [[name] for name in sorted(get_command(app).commands)]  # type: ignore[attr-defined]
+    for words in names:
+        title = " ".join(["evenhand", *words])
+        text = runner.invoke(app, [*words, "--help"], prog_name="evenhand", env={"COLUMNS": "100"}).output
+        lines += [f"## {title}", "", "```text", text.rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that no file holds."""
+    files.append(File.generated(config, "reference/cli.md", content=cli_page()))
+    return files
