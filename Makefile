@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # One thread per test process: two of them share the machine, and the one that is done takes over from the other.
 TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-all lint format clean
+.PHONY: demo test test-all lint format docs clean
 
 # A look at imbalanced digits, then four objectives compared on them; finished runs are kept for the next time.
 demo: .venv/.package
@@ -22,7 +22,7 @@ test: lint
 
 # Random files are searched for longer here. The second run is as on a processor with AVX2 and nothing newer: no test may
 # hang on the numerics of one.
-test-all: lint
+test-all: lint docs
 	EVENHAND_FUZZ=100 $(TEST)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(TEST) -m "not slow" tests/test_examples.py tests/losses tests/metrics tests/models tests/training
 
@@ -31,6 +31,10 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# The site, in build/site: every link inside it must lead somewhere.
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .

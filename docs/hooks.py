@@ -1,5 +1,7 @@
-"""Pages of the site that are made from the code."""
+"""Pages of the site that are made from the code and from the README."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -20,7 +22,22 @@ def cli_page() -> str:
     return "\n".join(lines)
 
 
+def home_page(docs: Path) -> str:
+    """Return the README, its links made relative to docs/; links to files that the site lacks become plain text."""
+    text = (docs.parent / "README.md").read_text(encoding="utf-8")
+
+    def local(match: re.Match[str]) -> str:
+        label, address = match.groups()
+        if re.match(r"https?:|#", address):
+            return match.group()
+        inside = address.removeprefix("docs/")
+        return f"[{label}]({inside})" if inside != address and not inside.endswith("/") else label
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", local, text)
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that no file holds."""
+    files.append(File.generated(config, "index.md", content=home_page(Path(config.docs_dir))))
     files.append(File.generated(config, "reference/cli.md", content=cli_page()))
     return files

@@ -28,6 +28,7 @@ def source(tmp_path_factory) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in"):
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "docs" / "guide", folder / "docs" / "guide")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     return folder
 
@@ -77,6 +78,15 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def guide(self) -> set[str]:
+        """Return the pages that `evenhand guide` finds in the package."""
+        found = self.ask(
+            "from evenhand.cli.guide import guide_folder as f; print(f()); print(*(p.stem for p in f().glob('*.md')))"
+        )
+        folder, _, pages = found.partition("\n")
+        assert Path(folder) == self.packages / "evenhand" / "guide"
+        return set(pages.split())
+
     def backend(self) -> str:
         """Return what computes the loss there, and check that it computes."""
         return self.ask(
@@ -94,8 +104,12 @@ class Environment:
 def test_a_wheel_brings_the_kernel(source, tmp_path):
     pip("wheel", "--no-build-isolation", "--wheel-dir", tmp_path, source)
     environment = Environment(tmp_path / "env")
-    environment.install(next(tmp_path.glob("*.whl")))
+    wheel = next(tmp_path.glob("*.whl"))
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]  # one for all Pythons of the platform
+    assert not wheel.name.endswith("-any.whl")
+    environment.install(wheel)
     assert environment.backend() == "native"
+    assert environment.guide() == {page.stem for page in (ROOT / "docs" / "guide").glob("*.md")}
 
 
 @needs_kernel
@@ -103,6 +117,7 @@ def test_a_source_distribution_brings_the_kernel(source, tmp_path):
     environment = Environment(tmp_path / "env")
     environment.install(make_sdist(source, tmp_path))
     assert environment.backend() == "native"
+    assert environment.guide() == {page.stem for page in (ROOT / "docs" / "guide").glob("*.md")}
 
 
 def test_without_a_compiler_everything_works_on_eager(source, tmp_path):
