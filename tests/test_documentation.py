@@ -18,13 +18,14 @@ def commands(page: Path) -> list[str]:
     """Return the lines of a page's code blocks that call evenhand, continued lines joined, comments removed."""
     found = []
     for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("evenhand "):
-                found.append(line)
+        lines = block.replace("\\\n", " ").splitlines()
+        found += [line for line in lines if line.startswith("evenhand ")]
     return found
 
 
-EVERY = [(page.relative_to(ROOT).as_posix(), line) for page in PAGES for line in commands(page)]
+EVERY = [
+    pytest.param(line, id=f"{page.relative_to(ROOT).as_posix()}: {line}") for page in PAGES for line in commands(page)
+]
 
 
 def test_there_are_commands() -> None:
@@ -42,8 +43,8 @@ def check(line: str) -> None:
     command.make_context(name, rest, parent=context)
 
 
-@pytest.mark.parametrize(("page", "line"), EVERY)
-def test_a_command_is_one_that_exists(page: str, line: str) -> None:
+@pytest.mark.parametrize("line", EVERY)
+def test_a_command_is_one_that_exists(line: str) -> None:
     check(line)
 
 
