@@ -22,9 +22,9 @@ def cli_page() -> str:
     return "\n".join(lines)
 
 
-def home_page(docs: Path) -> str:
-    """Return the README, its links made relative to docs/; links to files that the site lacks become plain text."""
-    text = (docs.parent / "README.md").read_text(encoding="utf-8")
+def root_page(path: Path) -> str:
+    """Return a page of the root with links relative to docs/; links to files that the site lacks become plain text."""
+    text = path.read_text(encoding="utf-8")
 
     def local(match: re.Match[str]) -> str:
         label, address = match.groups()
@@ -38,6 +38,12 @@ def home_page(docs: Path) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that no file holds."""
-    files.append(File.generated(config, "index.md", content=home_page(Path(config.docs_dir))))
+    root = Path(config.docs_dir).parent
+    for source, page in {
+        "README.md": "index.md",
+        "CONTRIBUTING.md": "contributing.md",
+        "CHANGELOG.md": "changes.md",
+    }.items():
+        files.append(File.generated(config, page, content=root_page(root / source)))
     files.append(File.generated(config, "reference/cli.md", content=cli_page()))
     return files
