@@ -22,7 +22,7 @@ test: lint
 
 # Random files are searched for longer here. The second run is as on a processor with AVX2 and nothing newer: no test may
 # hang on the numerics of one.
-test-all: lint docs
+test-all: lint docs .venv/.notebooks
 	EVENHAND_FUZZ=100 $(TEST)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(TEST) -m "not slow" tests/test_examples.py tests/losses tests/metrics tests/models tests/training
 
@@ -46,6 +46,10 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("evenhand needs Python 3.10 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
+
+.venv/.notebooks: .venv/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,notebooks]"
+	touch $@
 
 # The stamps are written last, so an install that was cut short is done again.
 .venv/.package: $(BUILD) | .venv/bin/python
