@@ -41,7 +41,7 @@ TRAIN_SETTINGS = {
     "sync_batchnorm": "compute.sync_batchnorm",
     "compile": "compute.compile",
     "track_test": "track_test",
-    "tensorboard": "compute.tensorboard",
+    "log": "compute.log",
 }
 """Options of `train` alone."""
 
