@@ -23,14 +23,11 @@ from tests.experiments.grids import Heard, small_grid
 class LocalCluster:
     """Processes of this machine; the id of a job is that of the process that looks after it."""
 
-    def __init__(self, *, minutes: float = 5.0, signal_seconds: int = 1) -> None:
-        self.limits = {"timeout_min": minutes, "signal_delay_s": signal_seconds}
-
     def executor(self, folder: Path) -> Any:
         import submitit
 
         executor = submitit.LocalExecutor(folder, max_num_timeout=MOST_REQUEUES)
-        executor.update_parameters(**self.limits)
+        executor.update_parameters(timeout_min=5, signal_delay_s=1)
         return executor
 
     def states(self) -> Mapping[str, str]:

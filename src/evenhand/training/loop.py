@@ -171,11 +171,12 @@ class Trainer:
         losses: list[Tensor] = []
         mean = 0.0
         order = self.objective.order(self.prepared.table.labels[self.prepared.splits.train], config.seed, epoch)
-        served = zip(batches.train(config.seed, epoch, order), batches.batch_sizes(), strict=True)
+        rank = self.fabric.global_rank
+        augment = self.objective.augment(config.seed, epoch, rank)
+        served = zip(batches.train(config.seed, epoch, order, augment), batches.batch_sizes(), strict=True)
         for number, ((images, labels, _), size) in enumerate(served):
             step = epoch * total + number + 1
             set_learning_rate(self.optimizers, config.schedule.lr(config.optimizer.lr, step, total, config.epochs))
-            rank = self.fabric.global_rank
             images, target = self.objective.transform(images, labels, config.seed, epoch, number, rank)
             images = _channels_last(images)
             # Gradients are averaged over processes, so each process is weighted by its fraction of the batch.
