@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from evenhand.objectives.part import AugmentationPart, ErasingPart, PartSummary, TrainingStats, TuningGrid
@@ -74,19 +76,20 @@ class Erasing(ErasingPart):
         rows, columns = (y >= top) & (y < bottom), (x >= left) & (x < right)
         return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0)
 
-    def rectangles(self, number: int, height: int, width: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
+    def rectangles(self, number: int, height: int, width: int, random: np.random.Generator) -> NDArray[np.int64]:
         """Return top, left, bottom and right of each image's rectangle, (number, 4); empty where nothing is erased.
 
         As torchvision: area and ratio are drawn until the rectangle fits, at most 10 times.
         """
         chosen = random.random(number) < self.p
         area = height * width * random.uniform(self.smallest, self.largest, (number, TRIES))
-        ratio = np.exp(random.uniform(*np.log(self.ratio), (number, TRIES)))
+        low, high = self.ratio
+        ratio = np.exp(random.uniform(math.log(low), math.log(high), (number, TRIES)))
         place = random.random((number, 2))
         sides = np.stack([np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))], 2).astype(np.int64)
-        fits = (sides < [height, width]).all(2)
-        first = sides[np.arange(number), fits.argmax(1)]
-        first[~(chosen & fits.any(1))] = 0
+        fits = np.all(sides < [height, width], axis=2)
+        first = sides[np.arange(number), fits.argmax(axis=1)]
+        first[~(chosen & fits.any(axis=1))] = 0
         start = np.floor(place * ([height + 1, width + 1] - first)).astype(np.int64)
         return np.concatenate([start, start + first], 1)
 
