@@ -14,6 +14,7 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid import _on_ray as on_ray
 from evenhand.experiments.grid._on_ray import run_on_ray
+from evenhand.experiments.grid._shared_storage import with_absolute_paths
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status
 from evenhand.runs.schemas import EpochRow
 from evenhand.training.run import train_run
@@ -37,10 +38,10 @@ def test_paths_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EVENHAND_DATA", raising=False)
     plain, rooted = small_grid(Path("runs"))[0], small_grid(Path("runs"), data__root="data")[0]
-    assert on_ray._with_absolute_paths(plain) == Job(plain.config, tmp_path / plain.folder)
-    assert on_ray._with_absolute_paths(rooted).config.data.root == str(tmp_path / "data")
+    assert with_absolute_paths(plain) == Job(plain.config, tmp_path / plain.folder)
+    assert with_absolute_paths(rooted).config.data.root == str(tmp_path / "data")
     monkeypatch.setenv("EVENHAND_DATA", "shared")
-    assert on_ray._with_absolute_paths(plain).config.data.root == str(tmp_path / "shared")
+    assert with_absolute_paths(plain).config.data.root == str(tmp_path / "shared")
 
 
 @needs_ray

@@ -2,14 +2,18 @@
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import chisquare, kstest
+from scipy.stats import chisquare, ks_2samp, kstest
 from torch import Tensor
+from torchvision.transforms import v2
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
@@ -19,10 +23,11 @@ from evenhand.data.table import ArrayPixels, SampleTable
 from evenhand.losses.functional import complement_entropy
 from evenhand.metrics.shot_groups import ShotGroups
 from evenhand.objectives import build_objective
+from evenhand.objectives.augmentation import Erasing
 from evenhand.objectives.images import Remix
 from evenhand.objectives.part import PARTS, TrainingStats
 from evenhand.training.run import resume_run, train_run
-from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
+from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny, trainer_of
 
 COUNTS = (400, 100, 25, 5)
 LABELS = np.repeat(np.arange(4), COUNTS)
@@ -233,6 +238,89 @@ def test_cutmix_pastes_rectangles_and_counts_their_pixels() -> None:
     assert min(shares) < 0.4 < 0.9 < max(shares)
 
 
+PIXELS = torch.from_numpy(np.random.default_rng(5).integers(0, 256, (24, 3, 20, 20), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("spec", "reference"),
+    [
+        ("randaugment", v2.RandAugment()),
+        ("randaugment:ops=1:magnitude=20", v2.RandAugment(1, 20)),
+        ("trivialaugment", v2.TrivialAugmentWide()),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_augmentation_is_that_of_torchvision_image_by_image(spec: str, reference: Any, channels: int) -> None:
+    augment = build_objective(spec, counts=COUNTS).augment(7, 2, 0)
+    assert augment is not None
+    images = PIXELS[:, :channels]
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    found = augment(images, 3)
+    assert torch.equal(torch.get_rng_state(), before)  # nothing else draws other numbers because of it
+    assert (found.dtype, found.shape) == (torch.uint8, images.shape)
+    assert torch.equal(found, augment(images, 3))
+    assert not torch.equal(found, augment(images, 4))
+    assert torch.equal(images, PIXELS[:, :channels])
+    seed = int(stream(7, spec.partition(":")[0], 2, 3, 0).integers(2**63))
+    torch.manual_seed(seed)
+    assert torch.equal(found, torch.stack([reference(image) for image in images]))
+    others = [build_objective(spec, counts=COUNTS).augment(*where) for where in ((8, 2, 0), (7, 1, 0), (7, 2, 1))]
+    assert not any(each is None or torch.equal(found, each(images, 3)) for each in others)
+    assert build_objective("cce", counts=COUNTS).augment(7, 2, 0) is None
+
+
+def test_pixels_are_augmented_before_they_are_normalised(tmp_path: Path) -> None:
+    trainer = trainer_of(tiny(), tmp_path / "run")
+    batches, seen = trainer.batches("train", 32), []
+
+    def invert(pixels: torch.Tensor, number: int) -> torch.Tensor:
+        assert pixels.dtype == torch.uint8
+        seen.append(number)
+        return 255 - pixels
+
+    plain = [images for images, _, _ in batches.train(0, 1)]
+    inverted = [images for images, _, _ in batches.train(0, 1, None, invert)]
+    assert seen == list(range(len(batches)))
+    normalise = batches.preprocessing.normalise
+    white = normalise(torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)) + normalise(torch.zeros(1, 1, 1, 1).byte())
+    for one, other in zip(plain, inverted, strict=True):
+        torch.testing.assert_close(one + other, white.expand_as(one))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (24, 48)])
+def test_erasing_erases_as_often_and_as_much_as_torchvision(size: tuple[int, int]) -> None:
+    images, labels = torch.ones(4000, 1, *size), torch.zeros(4000, dtype=torch.int64)
+    found, target = build_objective("erasing", counts=COUNTS).transform(images, labels, 0, 0, 0, 0)
+    assert target is labels
+    torch.manual_seed(0)
+    reference = v2.RandomErasing()
+    expected = torch.stack([reference(image) for image in images])
+    areas = [1 - each.mean((1, 2, 3)) for each in (found, expected)]
+    erased = [area[area > 0] for area in areas]
+    assert [len(each) / 4000 for each in erased] == pytest.approx([0.5, 0.5], abs=0.03)
+    assert ks_2samp(*(each.numpy() for each in erased)).pvalue > 1e-3
+    for axis in (2, 3):  # everywhere as often, also at the borders
+        ours, theirs = ((each == 0).float().mean((0, 1, axis)) for each in (found, expected))
+        torch.testing.assert_close(ours, theirs, atol=0.02, rtol=0)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.integers(2, 40), st.integers(2, 40), st.integers(0, 2**32))
+def test_erasing_erases_one_rectangle_inside_each_image(height: int, width: int, seed: int) -> None:
+    images = torch.full((6, 2, height, width), 3.0)
+    found = Erasing(p=1, largest=0.5).erase(images, np.random.default_rng(seed))
+    assert set(found.unique().tolist()) <= {0.0, 3.0}
+    for image in (found == 0).numpy():
+        assert (image[0] == image[1]).all()
+        rows, columns = np.flatnonzero(image[0].any(1)), np.flatnonzero(image[0].any(0))
+        assert len(rows) < height
+        assert len(columns) < width
+        assert image[0].sum() == len(rows) * len(columns)
+        for places in (rows, columns):
+            assert (np.diff(places) == 1).all()
+
+
 def test_remix_gives_the_target_to_the_rarer_class() -> None:
     """By the formula of its authors, image by image."""
     part, known = Remix(), TrainingStats(COUNTS)
@@ -319,6 +407,8 @@ def test_the_prior_that_training_implies() -> None:
         "balanced-softmax+cce:share=0.3:spare=2+cutmix+label-smoothing",
         "cosine+sampling:by=progressive+remix",
         "focal+weights:by=effective",
+        "ce+randaugment:ops=1+erasing+mixup",
+        "cce+trivialaugment+erasing:p=1",
     ],
 )
 def test_resumed_equals_uninterrupted_with_every_part(tmp_path: Path, spec: str) -> None:
@@ -332,8 +422,6 @@ def test_resumed_equals_uninterrupted_with_every_part(tmp_path: Path, spec: str)
 
 
 def test_counts_are_those_of_the_rows_trained_on(tmp_path: Path) -> None:
-    from tests.training.runs import trainer_of
-
     trainer = trainer_of(tiny(objective="balanced-softmax"), tmp_path / "run")
     labels = trainer.prepared.table.labels[trainer.prepared.splits.train]
     assert trainer.objective.stats.counts == tuple(np.bincount(labels, minlength=10).tolist())

@@ -36,7 +36,8 @@ REAL = ("ketch", "schooner", "crab", "lobster", "lotus")
 
 def every_objective() -> list[str]:
     """Each part that a comparison on features takes, alone or with ce, and combinations with normalised heads."""
-    parts = [part for part in PARTS.values() if part.kind != "stage" and part.name != "cutmix"]
+    pixels = ("cutmix", "erasing", "randaugment", "trivialaugment")
+    parts = [part for part in PARTS.values() if part.kind != "stage" and part.name not in pixels]
     alone = [part.name if part.kind in ("loss", "logits") else f"ce+{part.name}" for part in parts]
     return [*alone, *COMBINED]
 

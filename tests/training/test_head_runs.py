@@ -151,6 +151,8 @@ def test_every_kind_of_part_trains_and_is_loaded(objective, photos, tmp_path):
 def test_what_changes_pixels_is_refused(photos, tmp_path):
     with pytest.raises(EvenhandError, match="cutmix needs pixels, but --train head trains on features"):
         train_run(config_of(photos, objective="ce+cutmix"), tmp_path / "run")
+    with pytest.raises(EvenhandError, match="erasing needs pixels, but --train head trains on features; leave it out"):
+        train_run(config_of(photos, objective="ce+erasing+mixup"), tmp_path / "run")
 
 
 def test_a_mirrored_view_is_trained_on_and_not_judged(photos, tmp_path):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evenhand.cli.options import Engine, Jobs, Quiet, RayAddress, RunOptions, Status, with_run_options
+from evenhand.cli.options import Engine, Jobs, Quiet, RayAddress, RunOptions, Slurm, Status, with_run_options
 from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark
 
 
@@ -25,6 +25,7 @@ def compare(
     jobs: Jobs = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
+    slurm: Slurm = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; default: under runs/.")] = None,
     status: Status = False,
     quiet: Quiet = False,
@@ -68,10 +69,10 @@ def compare(
     if why and not silent:
         remark(f"comparing on {base.data.source}: {why}")
     command = shlex.join(["evenhand", *sys.argv[1:]])
-    with watching_grid(workers=jobs, quiet=silent) as progress:
+    with watching_grid(workers=jobs, engine=engine, quiet=silent) as progress:
         try:
             comparison, written = make_comparison(
-                plan, engine=engine, workers=jobs, address=ray_address, command=command, callback=progress
+                plan, engine=engine, workers=jobs, address=ray_address, slurm=slurm, command=command, callback=progress
             )
         except EvenhandError:
             show_failures(progress.failures)  # a failure may be why nothing can be compared

@@ -31,12 +31,13 @@ class ShownGrid(GridProgress):
 
     Args:
         workers: runs at a time, for the time left; None: as `run_jobs` chooses.
+        engine: on a cluster, the number of runs at a time is not known.
         quiet: show nothing.
     """
 
-    def __init__(self, *, workers: int | None = None, quiet: bool = False) -> None:
+    def __init__(self, *, workers: int | None = None, engine: str = "local", quiet: bool = False) -> None:
         super().__init__()
-        self.given_workers = workers
+        self.given_workers, self.engine = workers, engine
         self.quiet = quiet
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -56,7 +57,9 @@ class ShownGrid(GridProgress):
         left = len(self.jobs) - done
         if self.lines and left:
             finished = f"; {done} already finished" if done else ""
-            echo(f"{left} run{'s' * (left != 1)} to do, up to {self.workers} at a time{finished}", err=True)
+            known = self.engine == "local" or self.given_workers is not None
+            where = f"up to {self.workers} at a time" if known else f"as jobs of {self.engine}"
+            echo(f"{left} run{'s' * (left != 1)} to do, {where}{finished}", err=True)
         self.task = self.bar.add_task("runs", total=self.epochs, state="")
         self._move()
         self.bar.start()
@@ -125,22 +128,26 @@ def run_grid(
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
+    slurm: str | None = None,
     command: str = "",
     quiet: bool = False,
 ) -> list[Failure]:
     """Finish all runs of a grid as :func:`run_on_engine` does, and show the progress unless `quiet`."""
-    with watching_grid(workers=workers, quiet=quiet) as callback:
-        return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=callback)
+    with watching_grid(workers=workers, engine=engine, quiet=quiet) as callback:
+        return run_on_engine(
+            jobs, engine, workers=workers, address=address, slurm=slurm, command=command, callback=callback
+        )
 
 
 @contextmanager
-def watching_grid(*, workers: int | None = None, quiet: bool = False) -> Iterator[ShownGrid]:
+def watching_grid(*, workers: int | None = None, engine: str = "local", quiet: bool = False) -> Iterator[ShownGrid]:
     """Give a :class:`ShownGrid`; SIGINT and SIGTERM end the grid with exit codes 130 and 143."""
-    shown = ShownGrid(workers=workers, quiet=quiet)
+    shown = ShownGrid(workers=workers, engine=engine, quiet=quiet)
 
     def stopped() -> None:
         done = f"{shown.count(Status.DONE)} of {len(shown.jobs)} runs are done"
-        remark(f"stopped; {done}, and the same command continues")
+        left = "; jobs stay in the queue of SLURM (scancel ends them)" if engine == "slurm" else ""
+        remark(f"stopped; {done}, and the same command continues{left}")
 
     with exiting_on_signals(stopped):
         yield shown

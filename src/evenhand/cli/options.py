@@ -42,7 +42,7 @@ TRAIN_SETTINGS = {
     "sync_batchnorm": "compute.sync_batchnorm",
     "compile": "compute.compile",
     "track_test": "track_test",
-    "tensorboard": "compute.tensorboard",
+    "log": "compute.log",
 }
 """Options of `train` alone."""
 
@@ -75,8 +75,12 @@ Settings = Annotated[
 ]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; default: one per CPU or GPU.")]
-Engine = Annotated[str, typer.Option(help="Where runs execute: local or ray.")]
+Engine = Annotated[str, typer.Option(help="Where runs execute: local, ray or slurm.")]
 RayAddress = Annotated[str | None, typer.Option(help="Address of a Ray cluster, for --engine ray.")]
+Slurm = Annotated[
+    str | None,
+    typer.Option(metavar="KEY=VALUE,...", help="Job options for --engine slurm, such as partition=gpu,time=2:00:00."),
+]
 Status = Annotated[bool, typer.Option("--status", help="Show the progress of the runs and exit.")]
 EnsembleOfRuns = Annotated[bool, typer.Option("--ensemble", help="Average all recommended runs of a comparison.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]

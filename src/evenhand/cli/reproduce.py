@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Status
+from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Slurm, Status
 from evenhand.cli.output import echo, remark
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def reproduce(
     jobs: Jobs = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
+    slurm: Slurm = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs and results.")] = Path("runs/reproduce"),
     records: Annotated[
         Path | None, typer.Option(help="Folder of run records; their runs are not trained again.")
@@ -55,7 +56,7 @@ def reproduce(
     chosen, command = find_study(study), shlex.join(["evenhand", *sys.argv[1:]])
     if no_train and runs_only:
         raise EvenhandError("--no-train and --runs-only leave nothing to do; use one of them.")
-    check_engine(engine, workers=jobs, address=ray_address)  # before data are downloaded
+    check_engine(engine, workers=jobs, address=ray_address, slurm=slurm)  # before data are downloaded
     options = StudyOptions(
         protocol=protocol,  # type: ignore[arg-type]
         seeds=parse_seeds(seeds),
@@ -77,7 +78,9 @@ def reproduce(
     def run(grid: "Sequence[Job]") -> "list[Failure]":
         if not quiet:
             _echo(api.title(chosen, options))
-        failures[:] = run_grid(grid, workers=jobs, engine=engine, address=ray_address, command=command, quiet=quiet)
+        failures[:] = run_grid(
+            grid, workers=jobs, engine=engine, address=ray_address, slurm=slurm, command=command, quiet=quiet
+        )
         return failures
 
     try:

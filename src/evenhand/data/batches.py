@@ -6,10 +6,10 @@ each image. So images in memory and streamed images give the same batches, with 
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -183,7 +183,13 @@ class Batches:
         """Return the number of batches in an epoch of training."""
         return len(self._training_parts())
 
-    def train(self, seed: int, epoch: int, order: NDArray[np.int64] | None = None) -> Iterator[Batch]:
+    def train(
+        self,
+        seed: int,
+        epoch: int,
+        order: NDArray[np.int64] | None = None,
+        augment: Callable[[Tensor, int], Tensor] | None = None,
+    ) -> Iterator[Batch]:
         """Yield every row once, in an order and with crops and flips that only depend on seed and epoch.
 
         Each image gets a black border, is cropped at random, and is flipped or not.
@@ -193,6 +199,8 @@ class Batches:
             epoch: of the run.
             order: positions in `rows` to use instead, as many as there are rows, the same in every process. A repeated
                 row gets another crop and flip.
+            augment: called with the pixels of a batch, uint8 (B, C, S, S), cropped and flipped, and with its number;
+                returns other pixels, which are then normalised. Features have none.
         """
         draws = stream(seed, "augmentation", epoch).random((len(self.rows), 3))
         if order is None:
@@ -205,7 +213,7 @@ class Batches:
         corners = np.floor(draws[:, :2] * places).astype(np.int64) - self.preprocessing.padding
         flips = (draws[:, 2] < 0.5) & self.preprocessing.flip
         parts = [slice(part.start + self.rank, part.stop, self.world) for part in self._training_parts()]
-        return self._iterate(rows, corners, flips, parts)
+        return self._iterate(rows, corners, flips, parts, augment)
 
     def test(self) -> Iterator[Batch]:
         """Yield every row once, in the given order, centre-cropped; with several processes, each row in one of them."""
@@ -227,7 +235,12 @@ class Batches:
         return [slice(start, stop) for start, stop in pairwise([*starts, len(self.rows)])]
 
     def _iterate(
-        self, rows: NDArray[np.int64], corners: NDArray[np.int64], flips: NDArray[np.bool_], parts: list[slice]
+        self,
+        rows: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        flips: NDArray[np.bool_],
+        parts: list[slice],
+        augment: Callable[[Tensor, int], Tensor] | None = None,
     ) -> Iterator[Batch]:
         numbers = torch.from_numpy(rows)
         labels, places = self.labels[numbers].to(self.device), numbers.to(self.device)
@@ -243,12 +256,11 @@ class Batches:
             pixels = cut_streamed(self.images, crops, parts, self.workers, pin_memory=self.device.type == "cuda")
         else:
             raise TypeError(f"expected MemoryImages or StreamedImages, got {type(self.images).__name__}")
+        arrived: Iterator[Tensor] = (each.to(self.device, non_blocking=True) for each in pixels)
+        if augment is not None:
+            arrived = map(augment, arrived, count())
         for part in parts:  # the pixels are not bound to a name, so that their memory is freed once they are normalised
-            yield (
-                self.preprocessing.normalise(next(pixels).to(self.device, non_blocking=True)),
-                labels[part],
-                places[part],
-            )
+            yield self.preprocessing.normalise(next(arrived)), labels[part], places[part]
 
 
 _TWINS = (

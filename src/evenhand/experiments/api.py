@@ -53,6 +53,7 @@ def compare(
     jobs: int | None = None,
     engine: str = "local",
     ray_address: str | None = None,
+    slurm: str | None = None,
     callback: GridCallback | None = None,
 ) -> ComparisonResult:
     """Train with several objectives and seeds, and compare them; a second call continues from the finished runs.
@@ -82,8 +83,9 @@ def compare(
         image_size: height and width of the images.
         data_root: the folder of data sets.
         jobs: runs at a time; one per processor or GPU if not given.
-        engine: `local` or `ray`.
+        engine: `local`, `ray` or `slurm`.
         ray_address: of a Ray cluster.
+        slurm: what each job of SLURM asks for, such as `partition=gpu,time=2:00:00`.
         callback: progress callback.
 
     Returns:
@@ -110,7 +112,7 @@ def compare(
     plan = plan_comparison(
         base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline, tune=tune
     )
-    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, callback=callback)[0]
+    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, slurm=slurm, callback=callback)[0]
 
 
 def plan_comparison(
@@ -188,6 +190,7 @@ def make_comparison(
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
+    slurm: str | None = None,
     command: str = "",
     callback: GridCallback | None = None,
 ) -> tuple[ComparisonResult, list[Path]]:
@@ -195,16 +198,17 @@ def make_comparison(
 
     Args:
         plan: what is compared.
-        engine: `local` or `ray`.
-        workers: runs at a time on this machine; None: as :func:`~evenhand.experiments.grid.local.run_jobs` chooses.
+        engine: `local`, `ray` or `slurm`, see :func:`~evenhand.experiments.grid.running.run_on_engine`.
+        workers: runs at a time; None: as the engine chooses.
         address: of a Ray cluster; None: one on this machine.
+        slurm: what each job of SLURM asks for.
         command: the command line, kept at the top of each config.
         callback: progress callback.
 
     Returns:
         The comparison, and the files that were written.
     """
-    check_engine(engine, workers=workers, address=address)
+    check_engine(engine, workers=workers, address=address, slurm=slurm)
     progress = callback or GridCallback()
     flip = plan.base.augmentation.flip
     unflipped = plan.base.start.train == "head" and not flip  # features of images as they are
@@ -214,8 +218,11 @@ def make_comparison(
         refuse_changed_source(jobs, plan.table)
         if any(warnings) and not all(Run(job.folder).finished for job in jobs):
             progress.message(warnings.pop())  # before the runs: a note in the tables would come too late
-        warm_features(plan.base, keep=plan.folder)
-        return run_on_engine(jobs, engine, workers=workers, address=address, command=command, callback=progress)
+        # A login node of SLURM is not for work: there, jobs divide the extraction among themselves.
+        warm_features(plan.base, keep=plan.folder, extract=engine != "slurm")
+        return run_on_engine(
+            jobs, engine, workers=workers, address=address, slurm=slurm, command=command, callback=progress
+        )
 
     comparison, failures = compare_sequentially(plan, run, progress)
     notes = [

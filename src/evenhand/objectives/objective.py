@@ -17,6 +17,8 @@ from evenhand.metrics.shot_groups import ShotGroups
 from evenhand.objectives.images import one_hot
 from evenhand.objectives.losses import ComplementCrossEntropy, CrossEntropy
 from evenhand.objectives.part import (
+    AugmentationPart,
+    ErasingPart,
     HeadPart,
     ImagesPart,
     LogitAdjustment,
@@ -66,6 +68,7 @@ class Objective:
         self.offset, self.margin = (None if each is None else self._here(each) for each in adjustment)
         self._step = self._find(StepPart) or SingleStep()
         self._weights, self._sampling = self._find(WeightsPart), self._find(SamplingPart)
+        self._augmentation, self._erasing = self._find(AugmentationPart), self._find(ErasingPart)
         self._images, self._targets = self._find(ImagesPart), self._find(TargetsPart)
         self._weight_of_epoch: tuple[int, Tensor | None] = (-1, None)
 
@@ -94,10 +97,13 @@ class Objective:
 
     def require_features(self) -> None:
         """Refuse parts that need pixels, for training on features."""
-        if self._images is not None and not self._images.takes_features:
-            raise EvenhandError(
-                f"{self._images.name} needs pixels, but --train head trains on features; use mixup, or --train all."
-            )
+        images = None if self._images is None or self._images.takes_features else self._images
+        for part in (self._augmentation, self._erasing, images):
+            if part is not None:
+                instead = "use mixup" if part is images else "leave it out"
+                raise EvenhandError(
+                    f"{part.name} needs pixels, but --train head trains on features; {instead}, or --train all."
+                )
 
     def order(self, labels: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64] | None:
         """Return the rows of an epoch, as indices into the labels; None: each once, shuffled.
@@ -107,6 +113,19 @@ class Objective:
         if self._sampling is None:
             return None
         return self._sampling.order(labels, self.stats, epoch, stream(seed, "sampling", epoch))
+
+    def augment(self, seed: int, epoch: int, rank: int) -> Callable[[Tensor, int], Tensor] | None:
+        """Return what changes the pixels of a training batch, uint8 (N, C, S, S), given its number; None: nothing does.
+
+        Args:
+            seed: of the run.
+            epoch: counted from 0.
+            rank: the process.
+        """
+        part = self._augmentation
+        if part is None:
+            return None
+        return lambda pixels, number: part.augment(pixels, stream(seed, part.name, epoch, number, rank))
 
     def transform(self, images: Tensor, labels: Tensor, seed: int, *where: int) -> tuple[Tensor, Tensor]:
         """Apply augmentation and soft targets to a batch.
@@ -121,6 +140,8 @@ class Objective:
             Images and targets: labels (N,), or probabilities (N, K).
         """
         target = labels
+        if self._erasing is not None:
+            images = self._erasing.erase(images, stream(seed, self._erasing.name, *where))
         if self._images is not None:
             random = stream(seed, self._images.name, *where)
             images, target = self._images.transform(images, target, self.stats, random)

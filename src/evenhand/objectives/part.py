@@ -24,6 +24,8 @@ KINDS = {
     "head": "last layer",
     "weights": "class weights",
     "sampling": "sampling of training images",
+    "augmentation": "augmentation of each training image, before normalisation",
+    "erasing": "augmentation that erases parts of images",
     "images": "augmentation that mixes images and targets",
     "targets": "soft targets",
     "stage": "second training stage, from a finished run",
@@ -235,6 +237,38 @@ class SamplingPart(Part):
         self, labels: NDArray[np.int64], stats: TrainingStats, epoch: int, random: np.random.Generator
     ) -> NDArray[np.int64]:
         """Return the rows of an epoch in order: as many as labels, each an index into them."""
+        raise NotImplementedError
+
+
+class AugmentationPart(Part):
+    """Random operations on each image; the target stays as it is."""
+
+    kind = "augmentation"
+
+    def transformation(self) -> Any:
+        """Return a transform of torchvision: it takes one image, uint8 (C, S, S), and draws by torch's generator."""
+        raise NotImplementedError
+
+    def augment(self, pixels: Tensor, random: np.random.Generator) -> Tensor:
+        """Return new pixels of a batch, uint8 (N, C, S, S).
+
+        One image at a time: on a whole batch, torchvision draws the same operations for all of its images.
+        """
+        import torch
+
+        transform = self.transformation()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(random.integers(2**63)))
+            return torch.stack([transform(image) for image in pixels])
+
+
+class ErasingPart(Part):
+    """Erased rectangles of images; the target stays as it is."""
+
+    kind = "erasing"
+
+    def erase(self, images: Tensor, random: np.random.Generator) -> Tensor:
+        """Return new images of a batch, normalised, (N, C, S, S)."""
         raise NotImplementedError
 
 

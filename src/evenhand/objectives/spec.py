@@ -15,7 +15,15 @@ from pydantic_core import core_schema
 from evenhand.core.allowed import describe_allowed
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import SpecPart, parse
-from evenhand.objectives import heads, images, logits, sampling, steps, weights  # noqa: F401 - registers their parts
+from evenhand.objectives import (  # noqa: F401 - registers their parts
+    augmentation,
+    heads,
+    images,
+    logits,
+    sampling,
+    steps,
+    weights,
+)
 from evenhand.objectives.losses import CrossEntropy
 from evenhand.objectives.part import KINDS, PARTS, Part
 from evenhand.objectives.posthoc import PostHoc

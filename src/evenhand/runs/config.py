@@ -187,8 +187,19 @@ class ComputeConfig(_Section):
     """Synchronise batch statistics between GPUs."""
     workers: int = Field(0, ge=0, le=256)
     """Processes that read streamed images; 0: threads of this process."""
-    tensorboard: bool = False
-    """Log to TensorBoard."""
+    log: Literal["tensorboard", "wandb", "mlflow", "trackio"] | None = None
+    """Experiment tracker: tensorboard, wandb, mlflow or trackio.
+
+    null: none. Each reads its own environment variables, such as WANDB_MODE=offline."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_tensorboard(cls, content: Any) -> Any:
+        """Read configs from before there were other trackers."""
+        if not isinstance(content, Mapping) or not isinstance(content.get("tensorboard"), bool):
+            return content
+        rest = {key: value for key, value in content.items() if key != "tensorboard"}
+        return {"log": "tensorboard", **rest} if content["tensorboard"] else rest
 
 
 class Config(_Section):

@@ -24,7 +24,6 @@ from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow, precision_name
 from evenhand.training._selection import ERROR, balanced_accuracy_error, kept_row
-from evenhand.training._tensorboard import Board
 from evenhand.training.card import Card
 from evenhand.training.checkpoint import (
     fill_model,
@@ -123,9 +122,6 @@ class Trainer:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
         train = self.batches("train", config.batch_size)
-        if config.compute.tensorboard:
-            self.run.refuse_links()
-        board = Board(self.run.tensorboard) if config.compute.tensorboard and self.fabric.is_global_zero else None
         evaluated: dict[Split, bool] = {"val": len(prepared.splits.val) > 0, "test": config.track_test}
         held_out = {name: self.batches(name, EVALUATION_BATCH) for name, wanted in evaluated.items() if wanted}
         callback.prepared(self.resolved())
@@ -145,8 +141,6 @@ class Trainer:
             for name, batches in held_out.items():
                 row |= self._evaluate(name, *self.predict(batches)[:2])
             self._save(row)
-            if board:
-                board.write(row)
             callback.epoch(row)
         if self.fabric.is_global_zero:
             save_weights(self.run.last_weights, bare(self.model), self.card, epoch=config.epochs)
@@ -177,11 +171,12 @@ class Trainer:
         losses: list[Tensor] = []
         mean = 0.0
         order = self.objective.order(self.prepared.table.labels[self.prepared.splits.train], config.seed, epoch)
-        served = zip(batches.train(config.seed, epoch, order), batches.batch_sizes(), strict=True)
+        rank = self.fabric.global_rank
+        augment = self.objective.augment(config.seed, epoch, rank)
+        served = zip(batches.train(config.seed, epoch, order, augment), batches.batch_sizes(), strict=True)
         for number, ((images, labels, _), size) in enumerate(served):
             step = epoch * total + number + 1
             set_learning_rate(self.optimizers, config.schedule.lr(config.optimizer.lr, step, total, config.epochs))
-            rank = self.fabric.global_rank
             images, target = self.objective.transform(images, labels, config.seed, epoch, number, rank)
             images = _channels_last(images)
             # Gradients are averaged over processes, so each process is weighted by its fraction of the batch.

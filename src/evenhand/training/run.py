@@ -19,7 +19,6 @@ from evenhand.models.transform import centre_crop
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Features, SplitIds, Thumbnails, precision_name
-from evenhand.training._tensorboard import require_tensorboard
 from evenhand.training.checkpoint import load_weights, weights_epoch
 from evenhand.training.environment import describe_environment
 from evenhand.training.fabric import start_fabric
@@ -28,6 +27,7 @@ from evenhand.training.initial_weights import pin_start
 from evenhand.training.loop import EVALUATION_BATCH, Callback, Trainer, bare
 from evenhand.training.prepare import PreparedData, prepare
 from evenhand.training.results import describe_fitted, summarise_run
+from evenhand.training.trackers import TrackedRun, require_tracker
 
 MOST_FEATURES = 10_000
 MOST_ERRORS, MOST_CORRECT, CORRECT_PER_CLASS, LARGEST_THUMBNAIL = 200, 200, 5, 96
@@ -76,8 +76,8 @@ def holding(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
 def begin_run(config: Config, folder: Path, *, command: str = "", callback: Callback | None = None) -> Run:
     """Train into a folder that this process has locked."""
     require_model(config.model.name)
-    if config.compute.tensorboard:
-        require_tensorboard()
+    if config.compute.log is not None:
+        require_tracker(config.compute.log)
     if is_first_process():
         _refuse_used(Run(folder))
     config = pin_start(config)
@@ -148,8 +148,18 @@ def _finish(run: Run, trainer: Trainer, start: int, callback: Callback) -> Run:
         run.write_environment(environment)
         run.write_splits(split_ids(trainer.prepared))
     trainer.fabric.barrier()
-    trainer.train(start, callback)
-    evaluate_trained(run, trainer)
+    log = trainer.config.compute.log
+    if log is None or not trainer.fabric.is_global_zero:
+        trainer.train(start, callback)
+        evaluate_trained(run, trainer)
+        return run
+    tracked, finished = TrackedRun(run, log, callback), None
+    try:
+        trainer.train(start, tracked)
+        evaluate_trained(run, trainer)
+        finished = run
+    finally:
+        tracked.finish(finished)
     return run
 
 

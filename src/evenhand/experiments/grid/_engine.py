@@ -59,13 +59,13 @@ class Engine(Protocol):
         """Wait for events of its jobs, at most this long, and return them."""
 
     def cancel(self) -> None:
-        """End all its jobs, by SIGTERM first."""
+        """End all its jobs, by SIGTERM first, or leave them where they do not depend on this process."""
 
 
 def finish_jobs(jobs: Sequence[Job], engine: Engine, callback: GridCallback) -> list[Failure]:
     """Work until no run is left to do; return those that could not be finished.
 
-    On KeyboardInterrupt, and on SIGTERM, which becomes one, the jobs of the engine are ended first.
+    On KeyboardInterrupt, and on SIGTERM, which becomes one, the engine cancels its jobs first.
     """
     callback.begin(jobs)
     scheduler = _Scheduler(jobs, engine, callback)

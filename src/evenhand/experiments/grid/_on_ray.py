@@ -8,17 +8,16 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.extras import how_to_install
-from evenhand.core.locks import is_locked
 from evenhand.experiments.grid._engine import POLL, End, Event, finish_jobs
+from evenhand.experiments.grid._shared_storage import FolderProgress, with_absolute_paths
 from evenhand.experiments.grid._worker import do_run
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import TERMINATION_TIMEOUT
-from evenhand.experiments.grid.progress import GridCallback, read_rows
+from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.threads import grid_threads, recorded_threads
 
 RETRIES = 3
@@ -64,8 +63,7 @@ class RayEngine:
     def __init__(self, ray: Any, jobs: Sequence[Job], command: str = "") -> None:
         self.ray, self.command = ray, command
         self.active: dict[Any, Job] = {}
-        self.epochs: dict[Path, int] = {}
-        self.started: set[Path] = set()
+        self.progress = FolderProgress()
         wanted = any(job.config.compute.accelerator != "cpu" for job in jobs)
         gpus = 1 if wanted and ray.cluster_resources().get("GPU", 0) >= 1 else 0
         self.threads = grid_threads(jobs)
@@ -73,14 +71,14 @@ class RayEngine:
 
     def submit(self, job: Job) -> None:
         """Start a task."""
-        self.epochs.setdefault(job.folder, len(read_rows(job)))
+        self.progress.watch(job)
         threads = recorded_threads(job.folder) or self.threads
-        self.active[self.remote.remote(_with_absolute_paths(job), command=self.command, threads=threads)] = job
+        self.active[self.remote.remote(with_absolute_paths(job), command=self.command, threads=threads)] = job
 
     def wait(self, seconds: float | None) -> list[Event]:
         """Wait for tasks that end, and read new epochs from the folders."""
         ready, _ = self.ray.wait(list(self.active), timeout=POLL if seconds is None else min(seconds, POLL))
-        events = [each for job in self.active.values() for each in self._new_epochs(job)]
+        events = [each for job in self.active.values() for each in self.progress.events(job)]
         return events + [Event(self.active.pop(reference), self._end(reference)) for reference in ready]
 
     def cancel(self) -> None:
@@ -90,31 +88,12 @@ class RayEngine:
                 self.ray.cancel(reference, force=True)
         self.active.clear()
 
-    def _new_epochs(self, job: Job) -> Iterator[Event]:
-        """Read new epochs from a folder, which is simpler than a channel and survives lost workers."""
-        rows = read_rows(job)[self.epochs[job.folder] :]
-        if job.folder not in self.started and (rows or is_locked(job.lock)):
-            self.started.add(job.folder)
-            yield Event(job, "started")
-        for row in rows:
-            yield Event(job, row)
-        self.epochs[job.folder] += len(rows)
-
     def _end(self, reference: Any) -> End:
         try:
             end: End = self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
             return End("lost", "was lost by Ray", f": {reason(error, 300)}")
         return end
-
-
-def _with_absolute_paths(job: Job) -> Job:
-    """Return a run whose paths are the same in a process on another machine."""
-    root = job.config.data.root or os.environ.get("EVENHAND_DATA")
-    data = job.config.data.model_copy(update={"root": root and str(Path(root).expanduser().absolute())})
-    weights = job.config.start.weights
-    start = job.config.start.model_copy(update={"weights": weights and str(Path(weights).expanduser().absolute())})
-    return Job(job.config.model_copy(update={"data": data, "start": start}), job.folder.absolute())
 
 
 @contextlib.contextmanager

@@ -51,6 +51,16 @@ class Job:
         """What the run's processes printed."""
         return self._grid_file("log")
 
+    @property
+    def submission(self) -> Path:
+        """The id of the cluster's job that does the run."""
+        return self._grid_file("job.json")
+
+    @property
+    def submissions(self) -> Path:
+        """The folder of what is submitted to a cluster, with the logs of its jobs."""
+        return self.folder.parent / ".grid" / "submitted"
+
     def _grid_file(self, ending: str) -> Path:
         return self.folder.parent / ".grid" / f"{self.folder.name}.{ending}"
 

@@ -13,11 +13,12 @@ MOST_WORKERS = 8
 """Runs at a time by default: each holds the data in memory."""
 
 
-def grid_threads(jobs: Sequence[Job]) -> int:
+def grid_threads(jobs: Sequence[Job], wanted: int | None = None) -> int:
     """Return the number of threads of each run of a grid.
 
-    It is that of the runs which the folder of the grid has already; else `OMP_NUM_THREADS`, else an eighth of the
-    processors and at least 1. It depends neither on how many runs go on at a time nor on how many are left.
+    It is that of the runs which the folder of the grid has already; else the wanted one, else `OMP_NUM_THREADS`, else
+    an eighth of the processors and at least 1. It depends neither on how many runs go on at a time nor on how many are
+    left.
 
     Example:
         >>> import tempfile
@@ -33,6 +34,8 @@ def grid_threads(jobs: Sequence[Job]) -> int:
         used.update(threads for run in runs if (threads := recorded_threads(run)))
     if used:
         return min(used, key=lambda threads: (-used[threads], threads))
+    if wanted is not None:
+        return wanted
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
