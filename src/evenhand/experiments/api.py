@@ -17,6 +17,7 @@ from evenhand.experiments.comparison._sequential import Plan, compare_sequential
 from evenhand.experiments.comparison.verdict import MOST_SEEDS
 from evenhand.experiments.grid._source_check import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.notebook import notebook_grid_callback
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.objectives.registry import tuning_candidates
@@ -84,7 +85,7 @@ def compare(
         jobs: runs at a time; one per processor or GPU if not given.
         engine: `local` or `ray`.
         ray_address: of a Ray cluster.
-        callback: progress callback.
+        callback: progress callback; None: a bar in a notebook, else nothing.
 
     Returns:
         The comparison; runs that failed are named in its notes.
@@ -110,7 +111,8 @@ def compare(
     plan = plan_comparison(
         base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline, tune=tune
     )
-    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, callback=callback)[0]
+    shown = callback or notebook_grid_callback()
+    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, callback=shown)[0]
 
 
 def plan_comparison(
