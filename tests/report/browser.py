@@ -21,6 +21,8 @@ QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--use-fake-device-for-media-stream",  # a moving picture in the place of a camera
+    "--use-fake-ui-for-media-stream",
 )
 # A browser that is slow to answer on a loaded machine should not look like a fault of the page.
 PATIENCE = 20_000

@@ -58,7 +58,7 @@ def evaluate(
         if normalise is None and given:
             raise EvenhandError(f"{given[0]} is for reading images, which --adjust and --prior do not; leave it out.")
         result = evaluate_adjusted(run, wish, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        written = [Run(run).path / ADJUSTMENT]
+        written = [Run(run).path / ADJUSTMENT] if "adjustment" in result.summary else []
     elif source is None:
         if skip_bad or allow_outside:
             raise EvenhandError(f"{given[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")

@@ -30,6 +30,7 @@ def inspect(
         bool, typer.Option("--allow-outside", help="Follow links that lead outside the source.")
     ] = False,
     figure: Annotated[Path | None, typer.Option(help="Save the class distribution as .png, .svg or .pdf.")] = None,
+    groups: Annotated[Path | None, typer.Option(help="Save a CSV with groups by TRACK_FRAME file names.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Check a data set before training.
@@ -50,20 +51,23 @@ def inspect(
         split_seed=split_seed,
         drop_small=drop_small,
         allow_outside=allow_outside,
+        groups=groups,
     )
     if figure is not None:
         from evenhand.report.figures import class_distribution, save_figure
 
-        names, counts, groups = zip(*((row.name, row.train, row.group) for row in result.classes), strict=True)
+        names, counts, shots = zip(*((row.name, row.train, row.group) for row in result.classes), strict=True)
         variant = "" if result.imbalance == "none" else f", {result.imbalance}"
         title = f"{result.source}{variant}: {sum(counts):,} training images, ratio {result.imbalance_ratio:.3g}"
-        save_figure(class_distribution(counts, names, groups, title=title), figure)
+        save_figure(class_distribution(counts, names, shots, title=title), figure)
     if as_json:
         echo_json(result.as_dict(), indent=2)
     else:
         show(result)
         if figure is not None:
             echo(f"Figure: {figure}")
+        if groups is not None:
+            echo(f"With groups: {groups}; evenhand train {groups} keeps each in one split.")
 
 
 def show(result: "Audit") -> None:

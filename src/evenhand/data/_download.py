@@ -38,6 +38,10 @@ _MOST_BYTES = 4 << 30
 _MOST_FILES = 500_000
 
 
+class MissingData(EvenhandError):  # noqa: N818 - data are missing, not the program
+    """The files of a data set are neither on this machine nor could they be downloaded."""
+
+
 @dataclass(frozen=True)
 class Remote:
     """A file to download, and its checksum."""
@@ -81,14 +85,14 @@ def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: boo
     *others, last = [remote.file for remote in missing]
     remedy = f"put {', '.join(others)}{' and ' * bool(others)}{last} into {folder}."
     if not download:
-        raise EvenhandError(f"Cannot find {source} and may not download it; {remedy}")
+        raise MissingData(f"Cannot find {source} and may not download it; {remedy}")
     for remote in missing:
         with replacing(folder / remote.file) as temporary:
             with temporary.open("wb") as file:
                 try:
                     _transfer(remote, file)
                 except _BrokenTransferError as error:
-                    raise EvenhandError(f"Cannot download {source} ({error}); {remedy}") from error
+                    raise MissingData(f"Cannot download {source} ({error}); {remedy}") from error
             if not verify(temporary, remote.checksum):
                 kind = remote.checksum.split(":")[0]
                 raise EvenhandError(

@@ -1,5 +1,6 @@
 """Inspection of a source before training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from evenhand.data.images import open_images
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes, make_splits
+from evenhand.data.tracks import find_tracks, write_groups
 
 
 def inspect_source(
@@ -24,6 +26,7 @@ def inspect_source(
     split_seed: int = 0,
     drop_small: bool = False,
     allow_outside: bool = False,
+    groups: Path | str | None = None,
 ) -> Audit:
     """Load, open, split and audit a source.
 
@@ -37,6 +40,7 @@ def inspect_source(
         split_seed: random seed of the test split.
         drop_small: drop classes too small to split.
         allow_outside: follow links and paths that lead out of the folder.
+        groups: a CSV to write, with the groups that file names of the form TRACK_FRAME tell of.
 
     Example:
         >>> from evenhand.data import inspect_source
@@ -46,6 +50,7 @@ def inspect_source(
     """
     wanted = Imbalance.parse(imbalance)
     table = load_source(source, data_root=data_root, allow_outside=allow_outside, strict=False)
+    tracks = find_tracks(table) if groups is None else write_groups(table, Path(groups))
     problem = class_problem(str(source), table.class_names, table.labels, table.splits)
     images = open_images(table, image_size=image_size, skip_bad=True)
     unreadable = {str(table.ids[row]): reason for row, reason in images.bad.items()}
@@ -63,7 +68,7 @@ def inspect_source(
         if wanted.kind != "none":
             raise
         problems = [str(error)]
-    return audit(
+    found = audit(
         table,
         splits,
         imbalance=wanted,
@@ -71,3 +76,4 @@ def inspect_source(
         problems=problems,
         read_row=lambda row: images[int(rows[row])],
     )
+    return found if tracks is None else replace(found, advice=(tracks.advice(str(source)), *found.advice))

@@ -9,9 +9,12 @@ import platformdirs
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
 from evenhand.data._arrays import load_npz
+from evenhand.data._download import MissingData
 from evenhand.data._manifest import load_csv
 from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.data.class_folders import load_class_folders
 from evenhand.data.folders import load_folder
+from evenhand.data.standard import STANDARD
 from evenhand.data.table import SampleTable
 
 
@@ -24,6 +27,9 @@ def load_source(
     strict: bool = True,
 ) -> SampleTable:
     """Read a source of labelled images into a table; images that are files are not opened yet.
+
+    A benchmark that is neither in its official files nor in a `NAME.npz` is read from class folders,
+    `NAME/train/CLASS/` and `NAME/test/CLASS/` in the data root, before it is downloaded.
 
     Args:
         source: the name of a benchmark, `digits`, `fashion-mnist`, `cifar10`, `cifar100`, `svhn`, `tiny-imagenet` or
@@ -51,7 +57,20 @@ def load_source(
         if others or part.value is not None or not set(part.options) <= set(benchmark.options):
             takes = f"the options {' and '.join(benchmark.options)}" if benchmark.options else "no options"
             raise EvenhandError(f"Cannot read {source!r}: {part.name} takes {takes}.")
-        return benchmark.load(find_data_root(data_root), download=download, **part.options)
+        root, standard = find_data_root(data_root), STANDARD.get(part.name)
+        if standard is None:
+            return benchmark.load(root, download=download, **part.options)
+        try:
+            return benchmark.load(root, download=False)
+        except MissingData:
+            found = load_class_folders(standard, root, allow_outside=allow_outside)
+        if found is not None:
+            return found
+        try:
+            return benchmark.load(root, download=download)
+        except MissingData as error:
+            where = root / part.name
+            raise MissingData(f"{str(error).rstrip('.')}, or class folders into {where}/train and /test.") from error
     if not str(source).strip():
         raise _unknown(source)
     path = Path(os.path.expanduser(source))

@@ -84,6 +84,7 @@ TINY_IMAGENET = Standard(
     10_000,
     DatasetInfo(image_size=64, crop_size=56),
 )
+STANDARD = {each.name: each for each in (FASHION_MNIST, CIFAR10, CIFAR100, SVHN, TINY_IMAGENET)}
 
 
 def standard_table(standard: Standard, arrays: Arrays, where: Path, *, whole: bool) -> SampleTable:

@@ -17,6 +17,7 @@ from evenhand.experiments.comparison._sequential import Plan, compare_sequential
 from evenhand.experiments.comparison.verdict import MOST_SEEDS
 from evenhand.experiments.grid._source_check import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.notebook import notebook_grid_callback
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.objectives.registry import tuning_candidates
@@ -86,7 +87,7 @@ def compare(
         engine: `local`, `ray` or `slurm`.
         ray_address: of a Ray cluster.
         slurm: what each job of SLURM asks for, such as `partition=gpu,time=2:00:00`.
-        callback: progress callback.
+        callback: progress callback; None: a bar in a notebook, else nothing.
 
     Returns:
         The comparison; runs that failed are named in its notes.
@@ -112,7 +113,8 @@ def compare(
     plan = plan_comparison(
         base, objectives, out=out, seeds=seeds, most_seeds=most_seeds, margin=margin, baseline=baseline, tune=tune
     )
-    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, slurm=slurm, callback=callback)[0]
+    shown = callback or notebook_grid_callback()
+    return make_comparison(plan, engine=engine, workers=jobs, address=ray_address, slurm=slurm, callback=shown)[0]
 
 
 def plan_comparison(

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from evenhand.core.errors import EvenhandError, reason
+from evenhand.data._download import MissingData
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.jobs import Job
 from evenhand.experiments.grid.local import default_workers
@@ -108,6 +109,8 @@ def _missing(source: str, root: str | None) -> str:
     """Return why a data set would have to be downloaded first, empty if it is there."""
     try:
         load_source(source, data_root=root, download=False)
+    except MissingData as error:
+        return f"{str(error).rstrip('.')}; or name other data with --source."
     except EvenhandError as error:
         return str(error)
     return ""

@@ -7,7 +7,9 @@ from pathlib import Path
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_folder
 from evenhand.core.text import slug
+from evenhand.data._download import MissingData
 from evenhand.data.sources import load_source
+from evenhand.data.table import SampleTable
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.paper import _claims as claims
@@ -114,7 +116,15 @@ def _train(jobs: Sequence[Job], run: Callable[[Sequence[Job]], list[Failure]]) -
 def check_sources(jobs: Iterable[Job]) -> None:
     """Load every data set once before any run starts, so that missing data are reported, or downloaded, first."""
     for source, root in dict.fromkeys((job.config.data.source, job.config.data.root) for job in jobs):
-        load_source(source, data_root=root)
+        load_study_source(source, root)
+
+
+def load_study_source(source: str, root: str | None) -> SampleTable:
+    """Load the data set of a study; if it is missing, the error names the option that replaces it."""
+    try:
+        return load_source(source, data_root=root)
+    except MissingData as error:
+        raise EvenhandError(f"{str(error).rstrip('.')}; or name other data with --source.") from error
 
 
 def title(study: Study, options: StudyOptions) -> list[str]:

@@ -49,6 +49,11 @@ class Entry:
         return "report.html" in self.files
 
     @property
+    def has_model(self) -> bool:
+        """Whether a model can be loaded: that of a finished run, or the one that a comparison recommends."""
+        return self.kind == "comparison" or names.SUMMARY in self.files
+
+    @property
     def has_history(self) -> bool:
         """Whether there is a history."""
         return names.HISTORY in self.files

@@ -74,6 +74,7 @@ def _row(shown: RunState | Compared, cells: Sequence[dict[str, Any]]) -> dict[st
         "id": entry.id,
         "stamp": hashlib.sha256(stamp.encode()).hexdigest()[:16],
         "report": f"/reports/{entry.id}" if entry.has_report else None,
+        "try": f"/try/{entry.id}" if entry.has_model else None,
         "cells": cells,
         "problems": shown.problems,
     }

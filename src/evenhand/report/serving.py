@@ -1,8 +1,9 @@
 """`evenhand serve`: a local, read-only page of all runs and comparisons in a folder.
 
-Routes, GET and HEAD only: `/` the page, `/runs.json` the same list as JSON, `/runs/ID.json` curves, metrics and classes
-of one run, `/reports/ID` the report of a run or comparison, `/static/NAME` script and styles. An ID is looked up in the
-listing and never used in a path, so no other file can be requested.
+Routes: `/` the page, `/runs.json` the same list as JSON, `/runs/ID.json` curves, metrics and classes of one run,
+`/reports/ID` the report of a run or comparison, `/try/ID` the page that classifies a picture, `/static/NAME` script
+and styles. All are for GET and HEAD only, but a picture is sent by POST. An ID is looked up in the listing and never
+used in a path, so no other file can be requested.
 """
 
 import errno
@@ -36,6 +37,7 @@ from evenhand.report._limits import FewLines, LimitedProtocol
 from evenhand.report._listing import Listing
 from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
 from evenhand.report._serve_summary import classes, curves, metric_rows
+from evenhand.report._try_page import TryPages
 from evenhand.runs.run import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50
@@ -45,6 +47,8 @@ STATIC = {
     "serve.css": "text/css",
     "serve.js": "text/javascript",
     "serve_curves.js": "text/javascript",
+    "try.css": "text/css",
+    "try.js": "text/javascript",
 }
 OWN_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -70,7 +74,8 @@ def make_app(root: Path, *, host: str = "127.0.0.1", poll_seconds: float = 3.0) 
     """Make the app that shows the runs and comparisons under a folder.
 
     Args:
-        root: the folder; nothing outside it is read.
+        root: the folder; nothing outside it is read but the images and cached features of a run's own source, once a
+            picture is classified with it.
         host: the address of the server, accepted as host name besides localhost.
         poll_seconds: how often the page polls.
 
@@ -82,7 +87,7 @@ def make_app(root: Path, *, host: str = "127.0.0.1", poll_seconds: float = 3.0) 
         >>> from pathlib import Path
         >>> from evenhand.report.serving import make_app
         >>> [route.path for route in make_app(Path(tempfile.mkdtemp())).routes]
-        ['/', '/runs.json', '/runs/{id}.json', '/reports/{id}', '/static/{name}']
+        ['/', '/runs.json', '/runs/{id}.json', '/reports/{id}', '/static/{name}', '/try/{id}', '/try/{id}']
     """
     pages = _Pages(Listing(root), poll_seconds)
     routes = [
@@ -92,7 +97,10 @@ def make_app(root: Path, *, host: str = "127.0.0.1", poll_seconds: float = 3.0) 
         Route("/reports/{id}", pages.report),
         Route("/static/{name}", pages.static),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(_Guard, host=host)])
+    tried = TryPages(pages.listing, pages.environment)
+    app = Starlette(routes=routes + tried.routes(), middleware=[Middleware(_Guard, host=host)])
+    app.state.predictor = tried.predictor
+    return app
 
 
 def serve(root: Path, *, host: str = "127.0.0.1", port: int | None = None, ready: Callable[[str], None]) -> None:
@@ -111,7 +119,10 @@ def serve(root: Path, *, host: str = "127.0.0.1", port: int | None = None, ready
     with listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listening.getsockname()[1]}/")
-        make_server(app).run(sockets=[listening])
+        try:
+            make_server(app).run(sockets=[listening])
+        finally:
+            app.state.predictor.close()
 
 
 def make_server(app: Starlette) -> uvicorn.Server:

@@ -6,5 +6,6 @@ from .export import export_onnx as export_onnx
 from .loop import Callback as Callback
 from .predict import TrainedModel as TrainedModel
 from .predict import load as load
+from .prediction import ImagePredictions as ImagePredictions
 from .run import resume_run as resume_run
 from .run import train_run as train_run

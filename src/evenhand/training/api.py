@@ -8,6 +8,7 @@ from evenhand.core.text import slug
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training.loop import Callback
+from evenhand.training.notebook import notebook_callback
 from evenhand.training.recipe_choice import make_run_config
 from evenhand.training.run import begin_run, holding
 
@@ -48,7 +49,7 @@ def train(
         recipe: a name of `evenhand.runs.config.RECIPES`, such as `paper`; chosen by the images if not given.
         config: a YAML file over the recipe, or a whole config, which replaces all arguments above but `out`.
         settings: any other settings, such as `["optimizer.lr=0.05"]`.
-        callback: progress callback.
+        callback: progress callback; None: a bar in a notebook, else nothing.
 
     Returns:
         The finished run.
@@ -74,7 +75,7 @@ def train(
     }
     run_config = config if isinstance(config, Config) else make_run_config(recipe, config, settings, **flags)[0]
     with holding(default_folder(run_config) if out is None else out, number=out is None) as folder:
-        return begin_run(run_config, folder, callback=callback)
+        return begin_run(run_config, folder, callback=callback or notebook_callback(run_config.epochs))
 
 
 def default_folder(config: Config) -> Path:

@@ -65,7 +65,8 @@ def evaluate_adjusted(
     """Evaluate a finished run with its logits adjusted, and store the adjustment in the run.
 
     From then on :func:`evenhand.load`, `predict` and `export` apply it. The run's other files do not change. An
-    adjustment starts from the network's own logits, so it replaces an earlier one.
+    adjustment starts from the network's own logits, so it replaces an earlier one. `adjust="auto"` changes nothing
+    where the objective corrects for the class counts in training, as `balanced-softmax` does.
 
     Args:
         run: the folder of a finished run.
@@ -88,6 +89,8 @@ def evaluate_adjusted(
         predictions, adjustment = _change_prior(folder, request.prior)
     else:
         tau = _parse_tau("auto" if request.adjust is None else request.adjust, "adjust")
+        if tau == "auto" and (corrections := _corrections(_training_objective(folder))):
+            return Evaluation(folder.predictions, before, (_no_need(folder, corrections[0]),))
         counts = _require_uncorrected(folder).stats.counts
         fitted = fit_tau(tau, counts, folder.validation_predictions if tau == "auto" else None)
         predictions, adjustment = replace(folder.predictions, adjustment=fitted.values), describe_fitted(fitted)
@@ -166,6 +169,14 @@ def _require_uncorrected(run: Run) -> Objective:
             "would do so twice."
         )
     return objective
+
+
+def _no_need(run: Run, correction: str) -> str:
+    kept = "" if run.adjustment is None else f"; it keeps its adjustment ({run.adjustment.describe()})"
+    return (
+        f"{run.path} was trained with {correction}, which corrects for the class counts already, so --adjust auto "
+        f"changes nothing{kept}."
+    )
 
 
 def _corrections(objective: Objective) -> list[str]:

@@ -28,6 +28,7 @@ from evenhand.runs.schemas import Adjustment
 from evenhand.training._ensemble import Ensemble, Member
 from evenhand.training.card import Card
 from evenhand.training.checkpoint import load_classifier
+from evenhand.training.prediction import ImagePredictions
 
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
@@ -66,20 +67,20 @@ class TrainedModel:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The K classes, in the order of the columns of :meth:`predict`."""
+        """The K classes, in the order of the probabilities of :meth:`predict`."""
         return self.card.class_names
 
     def predict(
         self, images: Item | Sequence[Item], batch_size: int = 64, *, skip_bad: bool = False
-    ) -> NDArray[np.float32]:
-        """Return the probability of each class for each image, (N, K).
+    ) -> ImagePredictions:
+        """Return the class of each image, and the probability of every class.
 
         Args:
             images: paths of image files, PIL images, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, tensors
                 (C, H, W) of uint8 or of floats from 0 to 1, or one array (N, H, W, C) or tensor (N, C, H, W); also a
                 single one of these.
             batch_size: images per batch.
-            skip_bad: return NaN for unreadable files, and log a warning.
+            skip_bad: give unreadable files no class and probabilities of NaN, and log a warning.
 
         Raises:
             EvenhandError: files cannot be read (and `skip_bad` is off), or an array is not an image.
@@ -95,7 +96,8 @@ class TrainedModel:
             done += len(part)
         if unreadable:
             _logger.warning("%d of %d images cannot be read; the first: %s", len(unreadable), done, unreadable[0])
-        return rows
+        predicted = np.where(np.isnan(rows).any(1), -1, rows.argmax(1))
+        return ImagePredictions(_named(items), rows, predicted, self.class_names)
 
     def stream(
         self, images: Iterable[Item], batch_size: int = 64, *, skip_bad: bool = False
@@ -205,8 +207,9 @@ def load(
         >>> from evenhand.training.run import train_run
         >>> run = train_run(make_config(epochs=1, data__imbalance="exp:20"), Path(tempfile.mkdtemp()) / "run")
         >>> model = evenhand.load(run.path)
-        >>> model.predict(np.zeros((2, 8, 8, 1), np.uint8)).shape
-        (2, 10)
+        >>> found = model.predict(np.zeros((2, 8, 8, 1), np.uint8))
+        >>> len(found.labels), found.probabilities.shape
+        (2, (2, 10))
     """
     if is_comparison(run):
         recommended = read_recommended(run).runs
@@ -282,6 +285,12 @@ def _listed(images: Item | Sequence[Item]) -> Sequence[Item]:
         shape, order = tuple(images.shape), "(N, C, H, W)" if isinstance(images, Tensor) else "(N, H, W, C)"
         raise EvenhandError(f"An array of images must be {order}, C of 1 or 3, got shape {shape}.")
     return list(images)  # type: ignore[arg-type]
+
+
+def _named(items: Sequence[Item]) -> tuple[str, ...]:
+    return tuple(
+        os.fspath(item) if isinstance(item, str | Path) else f"image {number}" for number, item in enumerate(items)
+    )
 
 
 def _refuse(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool) -> None:

@@ -12,15 +12,16 @@ from evenhand.metrics.classification import expected_calibration_error
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Drawn, predictions_of
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, marker_style, new_figure, wrap
-from evenhand.report.figures.tables import Runs, first_of
+from evenhand.report.figures.tables import first_of
 from evenhand.statistics.intervals import wilson_interval
 
 BINS = 15
 
 
-def reliability(runs: Runs) -> Figure:
+def reliability(runs: Drawn) -> Figure:
     """Draw accuracy against confidence, for all test images and for those of each shot group.
 
     On the diagonal accuracy equals confidence; below it the model is overconfident. Images are put into 15 bins of
@@ -28,7 +29,7 @@ def reliability(runs: Runs) -> Figure:
     calibration error (ECE) of each model includes all bins. The seeds of an objective are pooled.
 
     Args:
-        runs: the predictions of each objective, one per seed.
+        runs: runs, a comparison, folders of these, or predictions: of one model, or of each objective, one per seed.
 
     Example:
         >>> import numpy as np
@@ -41,6 +42,7 @@ def reliability(runs: Runs) -> Figure:
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['all 9 predictions', 'many-shot: 7', 'medium-shot: 1', 'few-shot: 1']
     """
+    runs = predictions_of(runs)
     first = first_of(runs)
     groups = find_shot_groups(first.train_counts)
     parts: list[tuple[str, Sequence[int]]] = [("all", range(first.num_classes))]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from evenhand.metrics.classification import Confusion, balanced_accuracy
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Drawn, predictions_of
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -25,7 +26,7 @@ from evenhand.report.figures.style import (
     widest,
     wrap,
 )
-from evenhand.report.figures.tables import Runs, first_of, joint_confusion
+from evenhand.report.figures.tables import first_of, joint_confusion
 
 MOST_NUMBERED = 15
 """Classes; cells of larger matrices are too small for a number."""
@@ -33,7 +34,7 @@ MOST_TABULATED = 20
 """Classes; up to here a page shows a table of numbers instead."""
 
 
-def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
+def confusion_matrices(runs: Drawn, *, by_count: bool = False) -> Figure:
     """Draw the confusion matrices of several objectives side by side, on one colour scale.
 
     Rows are actual classes, columns predicted classes, and each row is divided by its sum, so the diagonal shows
@@ -41,7 +42,7 @@ def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
     row of a class without a test image is hatched.
 
     Args:
-        runs: the predictions of each objective, one per seed.
+        runs: runs, a comparison, folders of these, or predictions: of one model, or of each objective, one per seed.
         by_count: order the classes by training images, the largest first.
 
     Example:
@@ -54,6 +55,7 @@ def confusion_matrices(runs: Runs, *, by_count: bool = False) -> Figure:
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['dog', 'owl', 'cat']
     """
+    runs = predictions_of(runs)
     first = first_of(runs)
     order = from_most_to_fewest(first.train_counts) if by_count else np.arange(first.num_classes)
     names = [literal(first.class_names[k]) for k in order]

@@ -13,23 +13,28 @@ from matplotlib.ticker import MaxNLocator
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Folder, histories_of
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import QUIET, clear_frame, heading, legend_below, line_style, new_figure
+from evenhand.runs.comparison import Comparison
 
 History = Sequence[Mapping[str, float]]
 """The rows of a history."""
 Histories = Mapping[str, Sequence[History]]
 """The histories of each objective, one per seed."""
+Drawn = Histories | Folder | Sequence[Folder] | Comparison
+"""Histories, runs, folders of runs, or a comparison or its folder."""
 
 
-def error_curves(histories: Histories, *, column: str = "test_accuracy") -> Figure:
+def error_curves(histories: Drawn, *, column: str = "test_accuracy") -> Figure:
     """Draw the error, in percent, after each epoch of training.
 
     The line is the mean over seeds, the band the range over seeds. Only epochs that all seeds of an objective have
     reached are drawn.
 
     Args:
-        histories: the rows of the history of each objective, one list per seed.
+        histories: runs, a comparison, folders of these, or the rows of the history of each objective, one list per
+            seed.
         column: `test_accuracy` or `test_balanced_accuracy`, which runs with `--track-test` have, or `val_accuracy` or
             `val_balanced_accuracy`.
 
@@ -45,16 +50,17 @@ def error_curves(histories: Histories, *, column: str = "test_accuracy") -> Figu
     balanced = "balanced " if kind == "balanced_accuracy" else ""
     flipped = {
         name: [[{**row, column: 100 * (1 - _value(row, column))} for row in history] for history in seeds]
-        for name, seeds in histories.items()
+        for name, seeds in histories_of(histories).items()
     }
     return history_curves(flipped, column, label=f"{balanced}{what} error (%)")
 
 
-def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
+def history_curves(histories: Drawn, column: str, *, label: str) -> Figure:
     """Draw any column of the histories of several objectives; see :func:`error_curves` for lines and bands.
 
     Args:
-        histories: the rows of the history of each objective, one list per seed.
+        histories: runs, a comparison, folders of these, or the rows of the history of each objective, one list per
+            seed.
         column: its name.
         label: of the vertical axis.
 
@@ -64,6 +70,7 @@ def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
         >>> figure.axes[0].get_ylabel()
         'training loss'
     """
+    histories = histories_of(histories)
     figure = new_figure(6.4, 3.6)
     axes = figure.add_subplot()
     _draw_curves(axes, histories, column)
@@ -72,14 +79,15 @@ def history_curves(histories: Histories, column: str, *, label: str) -> Figure:
     return figure
 
 
-def complement_entropy_curves(histories: Histories, *, num_classes: int | None = None) -> Figure:
+def complement_entropy_curves(histories: Drawn, *, num_classes: int | None = None) -> Figure:
     """Draw the complement entropy of correctly and of incorrectly classified validation images.
 
     Complement entropy is the entropy of the normalised probabilities of the wrong classes: at its maximum, ln(K - 1),
     all wrong classes are equally probable. Complement cross entropy raises it.
 
     Args:
-        histories: the rows of the history of each objective, one list per seed.
+        histories: runs, a comparison, folders of these, or the rows of the history of each objective, one list per
+            seed.
         num_classes: K, to mark the largest value.
 
     Example:
@@ -89,6 +97,7 @@ def complement_entropy_curves(histories: Histories, *, num_classes: int | None =
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['correctly classified images', 'incorrectly classified images']
     """
+    histories = histories_of(histories)
     largest = None if num_classes is None or num_classes <= 2 else math.log(num_classes - 1)
     figure = new_figure(8.6, 3.5)
     panels = figure.subplots(1, 2, sharey=True)

@@ -13,6 +13,7 @@ from evenhand.metrics.classification import class_recall
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Drawn, predictions_of
 from evenhand.report.figures.page_figure import PageFigure, Shown, by_class
 from evenhand.report.figures.style import (
     MOST_NAMED,
@@ -33,7 +34,7 @@ POOLS = 8
 """Groups of similar counts that many classes are pooled into."""
 
 
-def recall_by_count(runs: Runs) -> Figure:
+def recall_by_count(runs: Drawn) -> Figure:
     """Draw the recall of each class against its training images, with 95% Wilson intervals, for several objectives.
 
     Up to 30 classes have a row each, the one with most training images on top. More are pooled with classes of similar
@@ -41,7 +42,7 @@ def recall_by_count(runs: Runs) -> Figure:
     interval is as wide as for one seed: it covers other test images, not other seeds.
 
     Args:
-        runs: the predictions of each objective, one per seed.
+        runs: runs, a comparison, folders of these, or predictions: of one model, or of each objective, one per seed.
 
     Example:
         >>> import numpy as np
@@ -53,6 +54,7 @@ def recall_by_count(runs: Runs) -> Figure:
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['dog  (1,500)', 'cat  (9)']
     """
+    runs = predictions_of(runs)
     first = first_of(runs)
     figure = _rows_of_recall(runs, first) if first.num_classes <= MOST_NAMED else _pools_of_recall(runs, first)
     handles = [Line2D([], [], linestyle="none", markersize=5, **marker_style(k)) for k in range(len(runs))]

@@ -14,6 +14,7 @@ from evenhand.metrics.per_image import correct_per_image
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import One, seeds_of
 from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
 from evenhand.report.figures.style import (
@@ -36,9 +37,7 @@ EXTREMES = 10
 _Z = 1.959964
 
 
-def recall_difference(
-    ours: Sequence[Predictions], baseline: Sequence[Predictions], *, names: tuple[str, str]
-) -> Figure:
+def recall_difference(ours: One, baseline: One, *, names: tuple[str, str]) -> Figure:
     """Draw the difference in recall of each class between two objectives, in points.
 
     The classes are ordered by training images. The 95% intervals (Bonett and Price, for paired proportions) are over
@@ -47,7 +46,7 @@ def recall_difference(
     the intervals show.
 
     Args:
-        ours: the predictions of one objective, one per seed.
+        ours: the runs of one objective, their folders or their predictions, one per seed.
         baseline: those of the other, tested on the same images.
         names: of the two objectives.
 
@@ -62,6 +61,7 @@ def recall_difference(
         >>> [float(bar.get_width()) for bar in figure.axes[0].patches]
         [0.0, 100.0]
     """
+    ours, baseline = seeds_of(names[0], ours), seeds_of(names[1], baseline)
     first = first_of({names[0]: ours, names[1]: baseline})
     low, high = _paired_interval(ours, baseline)
     difference = _gains(ours, baseline)

@@ -37,6 +37,10 @@ function fillRow(row, kind, columns) {
     const whose = make("span", { class: "unseen" }, ` of ${row.cells[0].text}`);
     report.append(make("a", { href: row.report }, "report", whose));
   }
+  if (row.try) {
+    const what = make("span", { class: "unseen" }, `: classify a picture with ${row.cells[0].text}`);
+    report.append(" ", make("a", { href: row.try }, "try it", what));
+  }
   element.append(report);
   return element;
 }
