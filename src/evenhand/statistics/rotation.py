@@ -8,7 +8,7 @@ TEST_FRACTION = 0.2
 ERROR_WEIGHT, HALF_AT = 3.0, 32.0
 """Chosen by simulation: training sets matter in proportion to the error rate, and half as much with 32 images per class
 as with very few."""
-UNKNOWN_NOISE = 0.5
+UNKNOWN_NOISE = 0.35
 """The part of the variance over images taken to be training noise where no image was tested twice."""
 
 
