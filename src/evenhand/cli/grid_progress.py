@@ -206,7 +206,9 @@ def show_ledger(folder: Path) -> None:
     Console(soft_wrap=not sys.stdout.isatty()).print(table)
     spent = sum(each.level for each in made if not each.exploratory)
     left = LEVEL - spent
-    echo(f"analyses in {folder}: {spent:.2%} of the alpha of {LEVEL:.0%} spent, {max(left, 0.0):.2%} left for all others")
+    echo(
+        f"analyses in {folder}: {spent:.2%} of the alpha of {LEVEL:.0%} spent, {max(left, 0.0):.2%} left for all others"
+    )
 
 
 def _left(seconds: float | None) -> str:
