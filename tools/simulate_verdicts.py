@@ -3,7 +3,8 @@
     python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 10 minutes
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
-*Before* is the plain moderated t-test: no correction for skewness, and nothing for training images that seeds share.
+*Before* is the moderated t-test without a correction for skewness; where seeds rotate it counts images that several seeds
+tested, and nothing for training images that seeds share.
 *Now* is what the package computes. Values of seeds are tested in arrays by a copy of the formulas, compared with the
 package first; rotated folds are tested by the package itself, with the learners of the tests.
 """
@@ -11,6 +12,7 @@ package first; rotated folds are tested by the package itself, with the learners
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
-from scipy.stats import norm, t
+from scipy.stats import norm
 
 from evenhand.core.files import write_json
+from evenhand.statistics import rotation
 from evenhand.statistics.alpha_spending import SPENDING
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.image_sampling import paired_image_error
@@ -156,7 +159,7 @@ def simulate_rotation(trials: int) -> list[dict[str, Any]]:
     from tests.statistics.rotation_simulation import LEARNERS, comparisons
     from tests.statistics.test_rotation import SIZES
 
-    rows = []
+    rows, weight = [], rotation.ERROR_WEIGHT
     for learner, size in ROTATED:
         counts = {**SIZES, **HELD_OUT}[size]
         means = {n: np.zeros(trials) for n in SEEDS}
@@ -177,12 +180,14 @@ def simulate_rotation(trials: int) -> list[dict[str, Any]]:
                 base, ours = np.mean(by_class, axis=0)
                 [found] = moderated_differences({"base": base.tolist(), "ours": ours.tolist()}, "base").values()
                 now = Evidence(found, paired_image_error(own[1], own[0], labels))
+                rotation.ERROR_WEIGHT = 0.0  # nothing for shared training images
+                before = Evidence(replace(found, tails=(0.0, 0.0)), paired_image_error(own[1], own[0], labels))
+                rotation.ERROR_WEIGHT = weight
                 means[n][trial] = found.mean
                 for level in (LEVEL, SPENDING[n]):
                     ends = [now.half_width(level, side) for side in (-1, 1)]
                     halves["now", n, level][trial] = [np.inf if end is None else end for end in ends]
-                    half = np.inf if found.error is None else t.ppf(1 - level / 2, found.freedom) * found.error
-                    halves["before", n, level][trial] = half
+                    halves["before", n, level][trial] = before.half_width(level, 1) or np.inf
         for when in ("before", "now"):
             row: dict[str, Any] = {"learner": learner, "images": size, "when": when, "trials": trials}
             early = np.zeros(trials, bool)

@@ -73,7 +73,7 @@ DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; default: one per CPU or GPU.")]
 Engine = Annotated[str, typer.Option(help="Where runs execute: local or ray.")]
 RayAddress = Annotated[str | None, typer.Option(help="Address of a Ray cluster, for --engine ray.")]
-Status = Annotated[bool, typer.Option("--status", help="Show the progress of the runs and exit.")]
+Status = Annotated[bool, typer.Option("--status", help="Show the runs and the analyses, and exit.")]
 EnsembleOfRuns = Annotated[bool, typer.Option("--ensemble", help="Average all recommended runs of a comparison.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 
