@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path, request: p
     code, out, _ = run(*quick, "--status")
     assert code == 0
     assert "4 runs: 4 done" in out
+    assert re.search(r"2 seeds +5\.00% +cce against ce +", out)
+    assert re.search(r"2 seeds +exploratory +cce, focal against ce +no claim", out)
+    assert "5.00% of the alpha of 5% spent, 0.00% left for all others" in out
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -10,7 +10,12 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.experiments.comparison import ComparisonResult, judge_differences
-from evenhand.experiments.comparison._alpha_spending import analysis_alpha, keep_decided, worth_more_seeds
+from evenhand.experiments.comparison._alpha_spending import (
+    analysis_alpha,
+    folder_alpha,
+    keep_decided,
+    worth_more_seeds,
+)
 from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.runs.comparison import Difference, InterimAnalysis, add_interim_analysis, read_interim_analyses
@@ -201,6 +206,39 @@ def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
     assert found.verdicts[-1].startswith("Exploratory: ")
     assert not (tmp_path / "looks.json").exists()
     assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
+
+
+LISTS = [(0, (1, 2)), (0, (3,)), (0, (1, 2, 3)), (1, (0, 2)), (0, (1,))]
+"""The baseline and the rivals of comparisons that are made one after the other in one folder."""
+
+
+def folder_wrong(trials: int, *, shared: bool) -> float:
+    """How often any claim of a folder is false, where nothing differs; `shared`: by one ledger, or 5% for each list."""
+    rng, count, names = np.random.default_rng(0), 0, ["ce", "cce", "cot", "focal"]
+    for _ in range(trials):
+        noise, ledger, claimed = 0.01 * rng.normal(size=(4, 8)), {}, False
+        for base, rivals in LISTS:
+            family, listed = f"{base}{rivals}", [names[each] for each in (base, *rivals)]
+            for seeds in (3, 8):
+                asked = {"objectives": listed, "baseline": names[base], "last": seeds == 8, "margin": 0.01}
+                alpha = folder_alpha(seeds, ledger if shared else {family: ledger.get(family, [])}, family, **asked)
+                values = {name: noise[names.index(name), :seeds] for name in listed}
+                found = judge_differences({"balanced_accuracy": values}, names[base], level=alpha or 0.05)
+                made = analysis(seeds, alpha or 0.05, *found, exploratory=not alpha)
+                ledger.setdefault(family, []).append(made)
+                claimed |= bool(alpha) and wrong(found, {})
+        count += claimed
+    return count / trials
+
+
+def test_several_lists_and_baselines_in_a_folder_make_false_claims_in_at_most_5_percent() -> None:
+    assert folder_wrong(SHORT // 2, shared=True) <= limit(SHORT // 2)
+    assert folder_wrong(SHORT // 2, shared=False) > 0.06, "a ledger for each list would not do"
+
+
+@pytest.mark.slow
+def test_several_lists_and_baselines_in_a_folder_make_false_claims_in_at_most_5_percent_of_many() -> None:
+    assert folder_wrong(LONG, shared=True) <= limit(LONG)
 
 
 def test_one_seed_spends_nothing(tmp_path: Path) -> None:

@@ -144,6 +144,11 @@ def test_one_skewed_arm_is_rarely_claimed_in_many(arm: str, rivals: int, seeds: 
     assert share_wrong(SKEWED[arm], rivals, seeds, LONG) <= 0.06 + tolerance(0.06, LONG)
 
 
+def test_collapses_are_claimed_more_often_but_not_as_often_as_a_plain_t_test_claims_them() -> None:
+    """15% were measured with a plain t-test and 8 seeds."""
+    assert share_wrong(collapsing, 1, 8, SHORT) <= 0.13 + tolerance(0.13, SHORT)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "most"), [(3, 0.07), (5, 0.10), (8, 0.13), (12, 0.155)])
 def test_collapses_that_no_seed_shows_are_claimed_more_often(seeds: int, most: float) -> None:

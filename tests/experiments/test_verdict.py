@@ -257,6 +257,19 @@ def test_one_objective_is_recommended(
     assert "keep" not in found.sentence
 
 
+def test_a_mean_gain_below_the_margin_is_not_called_smaller_than_it() -> None:
+    values = {"ce": [0.5, 0.51, 0.49, 0.5, 0.52], "cce": [0.508, 0.52, 0.499, 0.509, 0.5295]}
+    found = judge_differences({"balanced_accuracy": values}, "ce")
+    assert found[0].mean < 0.01 < found[0].high
+    assert recommend(found, "ce").sentence.startswith("Use ce: the mean gain of cce (+0.9 [")
+
+
+def test_equal_results_have_no_highest_mean() -> None:
+    values = {"ce": [0.5, 0.51, 0.49], "erm": [0.5, 0.51, 0.49]}
+    sentence = recommend(judge_differences({"balanced_accuracy": values}, "ce"), "ce").sentence
+    assert sentence == "Undecided with 3 seeds; erm does not differ from ce in any of them."
+
+
 @pytest.mark.parametrize(("seeds", "more", "limit"), [(3, 5, ""), (3, 43, "not decidable with 12 seeds, ")])
 def test_more_seeds_are_a_new_comparison(seeds: int, more: int, limit: str) -> None:
     open_ = claim("a", BALANCED, 0.05, sure=False, seeds=seeds).model_copy(update={"more_seeds": more})

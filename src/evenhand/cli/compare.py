@@ -40,7 +40,7 @@ def compare(
     """
     if not (quiet or as_json or status):
         begin(f"comparing {objectives} on {options.flags['data__source'] or 'the source of the config'}")
-    from evenhand.cli.grid_progress import show_failures, show_others, show_status, watching_grid
+    from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
@@ -64,6 +64,7 @@ def compare(
         grid = plan.next_jobs()
         show_status(grid, workers=jobs)
         show_others(grid, plan.folder)
+        show_ledger(plan.folder)
         return
     silent = quiet or as_json
     if why and not silent:

@@ -16,8 +16,10 @@ from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
 from evenhand.experiments.grid.running import run_on_engine
+from evenhand.runs.comparison import PRIMARY, read_ledger
 from evenhand.runs.run import runs_in
 from evenhand.runs.schemas import EpochRow
+from evenhand.statistics.paired import LEVEL
 
 EVERY = 30.0
 """Seconds after which a pipe gets a line even if no run has finished."""
@@ -188,6 +190,32 @@ def show_others(jobs: Sequence[Job], folder: Path) -> None:
     if others:
         runs = "1 run" if len(others) == 1 else f"{len(others)} runs"
         echo(f"{folder} also has {runs} of other settings; give those settings for their status")
+
+
+def show_ledger(folder: Path) -> None:
+    """Print the analyses of a folder, which share one 5%: their alpha, what they tested and what they decided."""
+    ledger = read_ledger(folder) if folder.is_dir() else {}
+    made = [each for analyses in ledger.values() for each in analyses]
+    if not made:
+        echo("no analysis yet; the alpha of 5% is unspent")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("analysis", "alpha", "tested", "decided"):
+        table.add_column(name, justify="right" if name == "alpha" else "left", overflow="fold")
+    for each in made:
+        primary = [found for found in each.differences if found.metric == PRIMARY]
+        names = ", ".join(dict.fromkeys(found.objective for found in primary)) or ", ".join(each.picked)
+        against = f" against {primary[0].baseline}" if primary else ""
+        decided = "; ".join(f"{found.objective} {found.words}" for found in primary if found.decided) or "nothing"
+        alpha = "exploratory" if each.exploratory else f"{each.level:.2%}"
+        claims = "no claim" if each.exploratory else decided
+        table.add_row(f"{each.seeds} seeds", alpha, Text(f"{names}{against}"), Text(claims))
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    spent = sum(each.level for each in made if not each.exploratory)
+    left = LEVEL - spent
+    echo(
+        f"analyses in {folder}: {spent:.2%} of the alpha of {LEVEL:.0%} spent, {max(left, 0.0):.2%} left for all others"
+    )
 
 
 def _left(seconds: float | None) -> str:

@@ -1,5 +1,6 @@
 """`evenhand guide`: the pages of the guide, which come with the package."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,7 @@ def guide(
         return
     if topic not in pages:
         raise EvenhandError(f"The guide has no topic {topic!r}; it has {', '.join(pages)}.")
-    text = pages[topic].read_text(encoding="utf-8")
+    text = re.sub(r"<!--.*?-->\n?", "", pages[topic].read_text(encoding="utf-8"), flags=re.S)
     if not sys.stdout.isatty():
         echo(text.rstrip())
         return

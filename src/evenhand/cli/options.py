@@ -81,7 +81,7 @@ Slurm = Annotated[
     str | None,
     typer.Option(metavar="KEY=VALUE,...", help="Job options for --engine slurm, such as partition=gpu,time=2:00:00."),
 ]
-Status = Annotated[bool, typer.Option("--status", help="Show the progress of the runs and exit.")]
+Status = Annotated[bool, typer.Option("--status", help="Show the runs and the analyses, and exit.")]
 EnsembleOfRuns = Annotated[bool, typer.Option("--ensemble", help="Average all recommended runs of a comparison.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 

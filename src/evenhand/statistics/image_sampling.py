@@ -31,6 +31,8 @@ class ImageError:
     """Units (images or groups) minus one per class."""
     rotated: bool = False
     """Whether seeds have different test images, so that an error over seeds includes the sampling of images."""
+    of_one_seed: float = 0.0
+    """Where seeds rotate: the standard error of the difference of one seed over its own test images."""
 
 
 def paired_image_error(
@@ -144,13 +146,38 @@ def _of_rotated(
         1 - accuracy,
     )
     shared = stable * (variance * repeated_share(tests, n) + common)
-    return ImageError(mean, variance**0.5, shared**0.5, float(units.freedom), rotated=True)
+    own = _variance_of_one_seed(filled, tested, units)
+    return ImageError(
+        mean, variance**0.5, shared**0.5, float(units.freedom), rotated=True, of_one_seed=min(own, variance * n) ** 0.5
+    )
+
+
+def _by_unit(
+    filled: NDArray[np.float64], tested: NDArray[np.bool_], units: Units
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return (n, U), the mean gain of each unit by seed, 0 where it was not tested, and whether it was."""
+    by_seed = np.stack([np.bincount(units.of, own[units.kept]) / units.sizes for own in filled])
+    return by_seed, np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
+
+
+def _variance_of_one_seed(filled: NDArray[np.float64], tested: NDArray[np.bool_], units: Units) -> float:
+    """Return the mean over seeds of the variance that the sampling of its own test images gives to a difference."""
+    by_seed, seen = _by_unit(filled, tested, units)
+    classes = len(units.counts)
+    sizes = np.where(seen, units.sizes, 0.0)
+    images = np.stack([np.bincount(units.classes, own, minlength=classes) for own in sizes])
+    gained = np.bincount(units.classes, (sizes * by_seed).sum(axis=0), minlength=classes)
+    means = gained / np.maximum(images.sum(axis=0), 1.0)
+    weights = sizes / np.maximum(images, 1.0)[:, units.classes] / (images > 0).sum(axis=1, keepdims=True)
+    tests = np.bincount(units.classes, seen.sum(axis=0), minlength=classes)
+    lost = np.divide(tests, tests - 1, out=np.zeros(classes), where=tests > 1)  # a mean takes a degree of freedom
+    squares = (weights * (by_seed - means[units.classes])) ** 2 * lost[units.classes]
+    return float(squares.sum() / len(filled))
 
 
 def _training_noise(filled: NDArray[np.float64], tested: NDArray[np.bool_], units: Units, variance: float) -> float:
     """Return the part of the variance over images that comes from seeds: what those that test an image differ by."""
-    by_seed = np.stack([np.bincount(units.of, own[units.kept]) / units.sizes for own in filled])
-    seen = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
+    by_seed, seen = _by_unit(filled, tested, units)
     tests = seen.sum(axis=0)
     twice = tests > 1
     if not twice.any():

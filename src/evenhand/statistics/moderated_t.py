@@ -34,7 +34,7 @@ class SeedDifference:
     tails: tuple[float, float] = (0.0, 0.0)
     """Skewness of the differences towards the lower and the upper end: their own, or the rivals' mean if larger."""
 
-    def stretch(self, side: int) -> float:
+    def stretch(self, side: int, skewed: float = 1.0) -> float:
         r"""Return by which factor the interval is longer on one side, as differences have their tail there.
 
         .. math:: 1 + \min(0.5, 1.2 / \sqrt n) \, \max(0, \pm g, \pm \bar g)
@@ -46,8 +46,9 @@ class SeedDifference:
 
         Args:
             side: -1 for the lower end, 1 for the upper one.
+            skewed: the part of the excess over 1 that is applied, 0 to 1.
         """
-        return 1 + min(MOST_STRETCH, STRETCH / math.sqrt(self.n)) * self.tails[side > 0]
+        return 1 + min(MOST_STRETCH, STRETCH / math.sqrt(self.n)) * self.tails[side > 0] * skewed
 
     @property
     def p(self) -> float | None:
@@ -57,12 +58,12 @@ class SeedDifference:
         error = self.error * self.stretch(-1 if self.mean > 0 else 1)
         return min(1.0, float(2 * stdtr(self.freedom, -abs(self.mean) / error)))
 
-    def interval(self, level: float) -> tuple[float, float] | None:
-        """Return the two-sided interval of confidence 1 - level."""
+    def interval(self, level: float, skewed: float = 1.0) -> tuple[float, float] | None:
+        """Return the two-sided interval of confidence 1 - level; `skewed` as for :meth:`stretch`."""
         if self.error is None or self.freedom is None or not level > 0:
             return None
         half = float(stdtrit(self.freedom, 1 - level / 2)) * self.error
-        return self.mean - half * self.stretch(-1), self.mean + half * self.stretch(1)
+        return self.mean - half * self.stretch(-1, skewed), self.mean + half * self.stretch(1, skewed)
 
 
 def moderated_differences(

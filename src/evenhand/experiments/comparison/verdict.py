@@ -183,12 +183,16 @@ def _why_baseline(primary: Sequence[Difference]) -> str:
     margin = points(primary[0].margin)
     worse = [each.objective for each in primary if each.mean < 0 and not _equivalent(each)]
     alike = [each.objective for each in primary if _equivalent(each)]
-    small = [each.objective for each in primary if each.objective not in (*worse, *alike)]
+    small = [each.objective for each in primary if each.outcome == "better by less than the margin"]
+    open_end = [each for each in primary if each.objective not in (*worse, *alike, *small)]
     parts = [f"{listed(worse)} {_is(worse)} worse in balanced accuracy"] if worse else []
     if alike:
         parts.append(f"{listed(alike)} {_is(alike)} practically equivalent (within ±{margin})")
     if small:
         parts.append(f"{listed(small)} {_is(small)} better by less than the margin of {margin}")
+    if open_end:
+        gains = [f"{each.objective} ({in_points(each.mean, each.low, each.high)})" for each in open_end]
+        parts.append(f"the mean gain of {listed(gains)} is below the margin of {margin}")
     return ", and ".join(parts)
 
 
@@ -201,6 +205,10 @@ def _undecided(chosen: str, primary: Sequence[Difference], undecided: Sequence[D
         if each.decided and each.objective != chosen and each.mean > (own.mean if own else 0.0)
     ]
     apart = f", apart from {listed(above)}, whose gain is below the margin or who failed" if above else ""
+    if own is None and undecided and all(each.mean == 0 == each.spread for each in undecided):
+        same = [each.objective for each in undecided]
+        verb = "does" if len(same) == 1 else "do"
+        return f"Undecided with {_seeds(primary[0])}; {listed(same)} {verb} not differ from {chosen} in any of them."
     text = f"Undecided with {_seeds(primary[0])}; {chosen} has the highest mean so far{size}{apart}"
     if primary[0].seeds < 2:
         return f"{text}. One seed cannot separate a better objective from training noise; run 3 seeds or more."
