@@ -3,10 +3,10 @@
     python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 10 minutes
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
-*Before* is the moderated t-test without a correction for skewness; where seeds rotate it counts images that several seeds
-tested, and nothing for training images that seeds share.
-*Now* is what the package computes. Values of seeds are tested in arrays by a copy of the formulas, compared with the
-package first; rotated folds are tested by the package itself, with the learners of the tests.
+*Before* is the moderated t-test without a correction for skewness; where seeds rotate it counts images that several
+seeds tested, and nothing for training images that seeds share. *Now* is what the package computes. Values of seeds are
+tested in arrays by a copy of the formulas, compared with the package first; rotated folds are tested by the package
+itself, with the learners of the tests.
 """
 
 import argparse
