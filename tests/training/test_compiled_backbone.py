@@ -86,11 +86,11 @@ def test_an_extraction_that_goes_on_gives_the_same_features_bit_for_bit(tmp_path
     backbone = backbone_of("lite0")
     whole = extract_features(ArrayPixels(pixels), backbone, cache=tmp_path / "whole").values
     store = next((tmp_path / "whole").iterdir())
-    (part,) = store.glob("*.npz")
-    with np.load(part) as kept:
-        arrays = dict(kept)
-    arrays |= {name: arrays[name][:stored] for name in ("digests", "features")}
-    np.savez(part, **arrays)
+    parts = [dict(np.load(path)) for path in sorted(store.glob("*.npz"))]
+    for path in store.glob("*.npz"):
+        path.unlink()
+    kept = {name: np.concatenate([part[name] for part in parts])[:stored] for name in ("digests", "features")}
+    np.savez(store / "part.npz", key=parts[0]["key"], **kept)
     np.testing.assert_array_equal(
         extract_features(ArrayPixels(pixels), backbone, cache=tmp_path / "whole").values, whole
     )
