@@ -10,7 +10,9 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_bytes
 from evenhand.report.serving import _Guard
 from evenhand.runs import filenames as names
+from evenhand.runs.comparison import Comparison
 from evenhand.runs.run import Run
+from tests.report.served_runs import write_comparison
 from tests.trained import Trained, evenhand
 
 SLOW = pytest.mark.slow
@@ -76,3 +78,16 @@ def test_only_exact_hosts_are_known(host: str) -> None:
     guard = _Guard(None, "127.0.0.1")  # type: ignore[arg-type]
     assert not guard._is_known(host)
     assert all(guard._is_known(each) for each in ("127.0.0.1:8765", "[::1]:80", "LOCALHOST"))
+
+
+@pytest.mark.parametrize("folder", ["{outside}", "../outside", "inner/../../outside", ".", "link", "linked/run", "/"])
+def test_a_comparison_names_only_runs_inside_its_folder(tmp_path: Path, folder: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    compared = write_comparison(tmp_path / "compared")
+    (compared / "link").symlink_to(outside)
+    (compared / "linked").symlink_to(tmp_path)
+    run = {"objective": "ce", "seed": 0, "folder": folder.format(outside=outside)}
+    write_comparison(compared, runs=[run])
+    with pytest.raises(EvenhandError, match=r"is not a folder inside|is a link"):
+        Comparison.read(compared)

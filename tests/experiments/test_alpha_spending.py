@@ -1,6 +1,10 @@
 """Interim analyses: their alpha, what stays decided, what is exploratory, and that all claims err in 5% at most."""
 
 import json
+import os
+import random
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +22,19 @@ from evenhand.experiments.comparison._alpha_spending import (
 )
 from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.runs.comparison import Difference, InterimAnalysis, add_interim_analysis, read_interim_analyses
+from evenhand.runs.comparison import (
+    Difference,
+    InterimAnalysis,
+    add_interim_analysis,
+    locked_ledger,
+    read_interim_analyses,
+    read_ledger,
+)
 from evenhand.runs.config import make_config
 from evenhand.statistics.alpha_spending import SPENDING, planned_analyses
 from tests.experiments.test_simulation import LONG, NOISES, SHORT, Noise, limit, wrong
 from tests.fabricated import predict, with_noise, write_run
+from tests.processes import begin, end_of
 
 TABLE = load_source("digits")
 
@@ -322,3 +334,31 @@ def test_damaged_interim_analyses_are_one_sentence(tmp_path: Path, changed: dict
     assert "\n" not in str(caught.value)
     (tmp_path / "looks.json").write_text(json.dumps({"one": [ONE]}))
     assert read_interim_analyses(tmp_path, "one")[0].model_dump(mode="json") == ONE
+
+
+def spend(folder: Path, family: str) -> None:
+    """Make one interim analysis of 1% after another, as long as 90% last."""
+    while True:
+        with locked_ledger(folder):
+            made = [each for own in read_ledger(folder).values() for each in own]
+            if sum(each.level for each in made) > 0.9 - 1e-9:
+                return
+            time.sleep(0.002)
+            add_interim_analysis(folder, family, analysis(len(made) + 1, 0.01))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_two_processes_that_are_killed_never_spend_alpha_twice(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    for number in range(4):
+        victim = begin(spend, tmp_path, f"killed {number}", log=tmp_path / "log.txt")
+        other = begin(spend, tmp_path, "other", log=tmp_path / "log.txt")
+        time.sleep(chance.uniform(0.05, 0.4))
+        for process in (victim, other)[: 2 if number < 3 else 1]:
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGKILL)
+            process.join()
+    assert end_of(other) == 0, (tmp_path / "log.txt").read_text()
+    made = [each for own in read_ledger(tmp_path).values() for each in own]
+    assert sorted(each.seeds for each in made) == list(range(1, 91))  # each once, none lost

@@ -243,12 +243,40 @@ def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     assert "1,073,741,824 bytes" in only(tmp_path).problems[0]
 
 
+@pytest.mark.parametrize(
+    "name", ["predictions.npz", "features.npz", "thumbnails.npz", "checksums.json", "summary.json"]
+)
+def test_gigabytes_of_nothing_cost_no_time(tmp_path: Path, name: str) -> None:
+    for number in range(20):
+        write_pictured_run(tmp_path / str(number), names=("cat", "dog", "owl"))
+        with (tmp_path / str(number) / name).open("r+b") as file:
+            file.truncate(2**31)
+    began = time.process_time()
+    listed = Listing(tmp_path).runs()
+    assert time.process_time() - began < 5
+    if name in ("predictions.npz", "summary.json"):
+        assert all("2,147,483,648 bytes" in " ".join(run.problems) for run in listed)
+    assert all((run.balanced_accuracy is None) == (name == "summary.json") for run in listed)
+
+
+def test_predictions_beyond_the_limit_of_one_list_are_checked_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        path = write_pictured_run(tmp_path / str(number), names=("cat", "dog", "owl")) / "summary.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "balanced_accuracy": 1.0}))
+    size = (tmp_path / "0" / "predictions.npz").stat().st_size
+    monkeypatch.setattr(listing, "MOST_CHECKED", 2 * size)
+    listed = Listing(tmp_path)
+    assert [sum(bool(run.problems) for run in listed.runs()) for _ in range(3)] == [2, 4, 4]
+
+
 def test_files_that_have_not_changed_are_not_read_again_and_changed_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
     genuine = listing.run_figures
-    monkeypatch.setattr(listing, "run_figures", lambda run: read.append(run.path.name) or genuine(run))
+    monkeypatch.setattr(listing, "run_figures", lambda run, **how: read.append(run.path.name) or genuine(run, **how))
     folder = write_run(tmp_path / "a", done=2, finished=False)
     listed = Listing(tmp_path)
     assert listed.runs()[0].epochs_done == 2

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,22 @@ def test_names_that_are_no_unicode_are_shown_all_the_same(tmp_path: Path) -> Non
         server = Server(tmp_path, port)
         assert [server.ask(path).status for path in ("/", "/runs.json")] == [200, 200]
         assert server.ask(f"/runs/{server.ask('/runs.json').json()['runs'][0]['id']}.json").status == 200
+
+
+def test_the_list_is_made_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "a")
+    searched: list[float] = []
+    genuine = Listing.runs
+    monkeypatch.setattr(Listing, "runs", lambda self: searched.append(time.monotonic()) or genuine(self))
+    with served(tmp_path) as port:
+        server = Server(tmp_path, port)
+        began = time.monotonic()
+        while time.monotonic() - began < 2.5:
+            assert server.ask("/").status == server.ask("/runs.json").status == 200
+        assert len(searched) <= 4
+        write_run(tmp_path / "b")
+        time.sleep(1.1)
+        assert set(server.ids()) == {"a", "b"}
 
 
 def test_an_empty_folder_says_what_makes_runs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,29 +69,55 @@ def is_dropped(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_150_slow_clients_stop_nobody(folder: Path, kind: str) -> None:
+def test_300_slow_clients_stop_nobody(folder: Path, kind: str) -> None:
     with served(folder) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         connection.request("GET", "/runs.json")
         content = SLOW[kind].replace(b"{id}", _first_id(connection.getresponse().read()))
         connection.close()
-        with clients(port, 150, content):
-            status, seconds = ask(port)
+        with clients(port, 300, content):
+            began = time.perf_counter()
+            while (status := ask(port)[0]) == 503:  # until the others have had their time
+                assert time.perf_counter() - began < 10
+                time.sleep(0.2)
     assert status == 200
-    assert seconds < 10
 
 
 def _first_id(body: bytes) -> bytes:
     return str(json.loads(body)["runs"][0]["id"]).encode()
 
 
-def test_the_longest_waiting_gives_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_CONNECTIONS", 3)
-    with served(folder) as port, clients(port, 5, b"GET /") as opened:
+    with served(folder) as port, clients(port, 3, b"GET /") as opened:
         time.sleep(0.3)
+        assert ask(port)[0] == 503
+        for client in opened:
+            client.sendall(b"runs.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        for client in opened:
+            assert client.recv(2**16).startswith(b"HTTP/1.1 200")
+            assert is_dropped(client)
+        assert ask(port)[0] == 200
+
+
+def test_a_client_that_keeps_the_server_waiting_gives_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(limits, "PATIENCE", 0.2)
+    with served(folder) as port, clients(port, 3, b"GET /") as opened:
+        time.sleep(0.5)
+        assert ask(port)[0] == 200
         for client in opened:
             client.settimeout(0.3)
-        assert [is_dropped(client) for client in opened] == [True, True, False, False, False]
+        assert [is_dropped(client) for client in opened] == [True, False, False]
+
+
+@pytest.mark.parametrize(("most", "codes"), [(4, {200, 503}), (100, {200})])
+def test_no_request_of_many_is_dropped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, codes: set[int]
+) -> None:
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", most)
+    with served(folder) as port, ThreadPoolExecutor(40) as pool:
+        assert {status for status, _ in pool.map(ask, [port] * 400)} <= codes
 
 
 @pytest.mark.parametrize("kind", ["say nothing", "half a request line", "no end of headers"])

@@ -79,6 +79,23 @@ def test_extraction_uses_the_graph_for_many_images_only(monkeypatch, tmp_path):
     assert np.allclose(few, many[:10], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("stored", [1, 7, 40, 64, 69])
+def test_an_extraction_that_goes_on_gives_the_same_features_bit_for_bit(tmp_path, stored):
+    """Whether few or many images are left: torch and the graph differ in the last digit of float16."""
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 64, 64, 3), dtype=np.uint8)
+    backbone = backbone_of("lite0")
+    whole = extract_features(ArrayPixels(pixels), backbone, cache=tmp_path / "whole").values
+    store = next((tmp_path / "whole").iterdir())
+    parts = [dict(np.load(path)) for path in sorted(store.glob("*.npz"))]
+    for path in store.glob("*.npz"):
+        path.unlink()
+    kept = {name: np.concatenate([part[name] for part in parts])[:stored] for name in ("digests", "features")}
+    np.savez(store / "part.npz", key=parts[0]["key"], **kept)
+    np.testing.assert_array_equal(
+        extract_features(ArrayPixels(pixels), backbone, cache=tmp_path / "whole").values, whole
+    )
+
+
 def test_extracted_features_are_those_of_torch(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (70, 64, 64, 3), dtype=np.uint8)
     backbone = backbone_of("lite0")

@@ -1,5 +1,6 @@
 """Two processes that share a batch train as one does, and judge every test image exactly once."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -79,6 +80,18 @@ def test_what_devices_cannot_do_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     asked = evenhand(capsys, monkeypatch, "train", "digits", "--epochs", "1", *option)
     assert_one_sentence(asked, option[0].removeprefix("--"))
+
+
+@pytest.mark.parametrize("asked", ["900", "1024", "compute.devices=64", "compute.nodes=2", "compute.nodes=1024"])
+def test_no_more_devices_than_there_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    option = ["--set", asked] if "=" in asked else ["--devices", asked]
+    found = evenhand(capsys, monkeypatch, "train", "digits", "--epochs", "1", *option)
+    assert_one_sentence(found, "more than the 2 cores" if "nodes" not in asked else "torchrun")
+    assert not list(tmp_path.iterdir())
 
 
 def few_images(folder: Path) -> list[str]:

@@ -26,10 +26,13 @@ def listing() -> None:
     """List the folders of the cache with their sizes."""
     from evenhand.core.cache import cache_root, list_cache
     from evenhand.core.text import text_table
+    from evenhand.runs.kept import readable_size
 
     parts = list_cache()
-    rows = [[part.name, f"{part.files:,} files", _size(part.bytes), part.holds] for part in parts]
-    rows.append(["all", f"{sum(part.files for part in parts):,} files", _size(sum(part.bytes for part in parts)), ""])
+    rows = [[part.name, f"{part.files:,} files", readable_size(part.bytes), part.holds] for part in parts]
+    rows.append(
+        ["all", f"{sum(part.files for part in parts):,} files", readable_size(sum(part.bytes for part in parts)), ""]
+    )
     echo(f"{cache_root()}:")
     for line in text_table(rows, left=(0, 3)):
         echo(f"  {line}")
@@ -44,17 +47,10 @@ def clear(
     They are computed or downloaded again when needed.
     """
     from evenhand.core.cache import clear_cache
+    from evenhand.runs.kept import readable_size
 
     removed = clear_cache(parts or None)
     for part in removed:
-        echo(f"removed {part.name}: {part.files:,} files, {_size(part.bytes)}")
+        echo(f"removed {part.name}: {part.files:,} files, {readable_size(part.bytes)}")
     if not removed:
         echo("nothing to remove")
-
-
-def _size(number: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if number < 1000:
-            return f"{number:,.0f} {unit}"
-        number /= 1000
-    return f"{number:,.1f} GB"

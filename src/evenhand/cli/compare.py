@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from evenhand.cli.options import Engine, Jobs, Quiet, RayAddress, RunOptions, Slurm, Status, with_run_options
-from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark
+from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark, show_kept
 
 
 @with_run_options
@@ -86,6 +86,7 @@ def compare(
     elif not quiet:
         echo(comparison.table().rstrip())
         echo(f"\n{GUIDE}\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
+        show_kept(plan.folder)
     show_failures(progress.failures)
     if progress.failures:
         raise typer.Exit(1)

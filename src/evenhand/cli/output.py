@@ -54,6 +54,16 @@ def show_chosen_model(run: Path, *, ensemble: bool) -> None:
     remark(f"using the recommended objective {best.objective}: {used}")
 
 
+def show_kept(folder: Path) -> None:
+    """Print what a command leaves on disk: its folder, and the cache."""
+    from evenhand.core.cache import cache_root, list_cache
+    from evenhand.runs.kept import describe_kept, readable_size
+
+    cached = sum(part.bytes for part in list_cache())
+    elsewhere = f"; {readable_size(cached)} in {cache_root()} (evenhand cache)" if cached else ""
+    echo(f"kept: {describe_kept(folder)}{elsewhere}")
+
+
 def echo_json(content: object, *, indent: int | None = None) -> None:
     """Print JSON, with control characters escaped."""
     typer.echo(json_line(content, indent=indent))

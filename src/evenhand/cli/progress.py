@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from evenhand.cli.output import echo, echo_json, exiting_on_signals, remark
+from evenhand.cli.output import echo, echo_json, exiting_on_signals, remark, show_kept
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
@@ -124,3 +124,4 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
     for note in summary["notes"]:
         echo(note)
     echo(f"run: {path}\nreport: {page}")
+    show_kept(path)

@@ -21,6 +21,10 @@ MOST_GREY = 0.04
 """Maximum mean difference of 16 x 16 grey values from 0 to 1 between near duplicates."""
 LEAST_CONTRAST = 0.02
 """Minimum standard deviation of grey values for a meaningful hash."""
+MOST_PLAIN = 0.5
+"""Share of the 16 x 16 grey values that equal the border: with more, the little else is compared more closely."""
+MOST_APART = 0.11
+"""Maximum root mean square difference of these in colour at 32 x 32, relative to their contrast."""
 SHOWN = 10
 _BANDS = 8
 
@@ -59,7 +63,7 @@ def find_near_duplicates(
     if len(rows) < 2 or min(read_row(int(rows[0])).shape[:2]) < SMALLEST:
         return None
     hashes, greys = _hashes(read_row, rows)
-    firsts = _joined(hashes, greys)
+    firsts = _joined(hashes, greys, lambda place: _thumbnail(read_row(int(rows[place]))))
     members: dict[int, list[int]] = defaultdict(list)
     for place, first in enumerate(firsts.tolist()):
         members[first].append(int(rows[place]))
@@ -103,15 +107,60 @@ def _hashes(
     return hashes, greys
 
 
-def _joined(hashes: NDArray[np.uint64], greys: NDArray[np.float32]) -> NDArray[np.int64]:
+def _thumbnail(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return 32 x 32 colours from 0 to 1 without their mean, as a vector."""
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
+    values = np.asarray(image.resize((32, 32), Image.Resampling.BOX), np.float32) / 255
+    centred: NDArray[np.float32] = values - values.mean(axis=(0, 1))
+    return centred.reshape(-1)
+
+
+def _plain(greys: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which images are mostly background: two thin objects on white are alike nearly everywhere."""
+    cells = greys.reshape(-1, 16, 16)
+    border = np.concatenate([cells[:, 0], cells[:, -1], cells[:, :, 0], cells[:, :, -1]], axis=1)
+    background = np.median(border, axis=1)[:, None]
+    return np.asarray((np.abs(greys - background) < MOST_GREY).mean(axis=1) > MOST_PLAIN)
+
+
+class _SecondLook:
+    """Compares images that are mostly background by their own pixels, each read once."""
+
+    def __init__(self, greys: NDArray[np.float32], thumbnail: Callable[[int], NDArray[np.float32]]) -> None:
+        self.plain, self.thumbnail = _plain(greys), thumbnail
+        self.known: dict[int, NDArray[np.float32]] = {}
+
+    def agrees(self, place: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of the others are near duplicates of an image, where the first look found them alike."""
+        agrees = np.ones(len(others), np.bool_)
+        for number in np.flatnonzero(self.plain[others] & self.plain[place]).tolist():
+            one, other = self._read(place), self._read(int(others[number]))
+            contrast = np.square(one).sum() + np.square(other).sum()
+            agrees[number] = np.square(one - other).sum() <= MOST_APART**2 * contrast
+        return agrees
+
+    def _read(self, place: int) -> NDArray[np.float32]:
+        if place not in self.known:
+            if len(self.known) > 10_000:  # 120 MB
+                self.known.clear()
+            self.known[place] = self.thumbnail(place)
+        return self.known[place]
+
+
+def _joined(
+    hashes: NDArray[np.uint64],
+    greys: NDArray[np.float32],
+    thumbnail: Callable[[int], NDArray[np.float32]] | None = None,
+) -> NDArray[np.int64]:
     """Return for each image the first of its group: near duplicates of near duplicates are one group."""
+    look = None if thumbnail is None else _SecondLook(greys, thumbnail)
     first = np.arange(len(hashes))
     # Hashes that differ in 4 of 64 bits agree in at least 4 of 8 bands: every pair meets in some two of them.
     bands = hashes.view(np.uint8).reshape(-1, _BANDS)
     for one in range(_BANDS):
         for other in range(one + 1, _BANDS):
             for places in _alike(bands[:, one].astype(np.int64) * 256 + bands[:, other], hashes != 0):
-                _join(places, hashes, greys, first)
+                _join(places, hashes, greys, first, look)
     return _roots(first, np.arange(len(first)))
 
 
@@ -132,7 +181,11 @@ def _alike(keys: NDArray[np.int64], wanted: NDArray[np.bool_]) -> Iterable[NDArr
 
 
 def _join(
-    places: NDArray[np.int64], hashes: NDArray[np.uint64], greys: NDArray[np.float32], first: NDArray[np.int64]
+    places: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    greys: NDArray[np.float32],
+    first: NDArray[np.int64],
+    look: _SecondLook | None,
 ) -> None:
     """Join the near duplicates among some places, by hash and by grey values, in blocks that fit memory."""
     for start in range(0, len(places), 256):
@@ -145,7 +198,10 @@ def _join(
             own = _roots(first, block[left : left + 1])
             others = others[_roots(first, others) != own]
             alike = np.abs(greys[others] - greys[block[left]]).mean(axis=1) <= MOST_GREY
-            joined = np.append(_roots(first, others[alike]), own)
+            copies = others[alike]
+            if look is not None:
+                copies = copies[look.agrees(int(block[left]), copies)]
+            joined = np.append(_roots(first, copies), own)
             first[joined] = joined.min()
 
 

@@ -23,6 +23,10 @@ MOST_FOLDERS = 20_000
 NEWS = (names.CONFIG, names.HISTORY, names.SUMMARY)
 """The files whose change shows that a run is training."""
 FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, COMPARISON, "report.html")
+MOST_CHECKED = 2**28
+"""Bytes of predictions that one list compares with their summaries, about a second of work; the next list goes on."""
+LARGEST_CHECKED = 2**26
+"""Larger predictions are left to `evenhand report`."""
 FRESH = 60.0
 """Seconds since the last change in which a run counts as training, or three of its epochs if longer."""
 
@@ -42,6 +46,10 @@ class Entry:
     path: Path
     files: Mapping[str, os.stat_result]
     """Its regular files, without links, which may lead anywhere."""
+
+    def size(self, name: str) -> int:
+        """Return the bytes of one of its files; 0: it is not there."""
+        return self.files[name].st_size if name in self.files else 0
 
     @property
     def has_report(self) -> bool:
@@ -154,7 +162,13 @@ class Listing:
 
     def runs(self) -> list[RunState]:
         """Search, and return the state of all runs, the newest first."""
-        runs = [self.run(entry) for entry in self.refresh() if entry.kind == "run"]
+        runs, left = [], MOST_CHECKED
+        for entry in self.refresh():
+            if entry.kind == "run":
+                size = 0 if self._is_kept(entry, checked=True) else entry.size(names.PREDICTIONS)
+                checked = entry.size(names.PREDICTIONS) <= LARGEST_CHECKED and size <= left
+                left -= size * checked
+                runs.append(self.run(entry, checked=checked))
         return sorted(runs, key=lambda run: -run.changed)
 
     def comparisons(self) -> list[Compared]:
@@ -164,9 +178,16 @@ class Listing:
         compared = [self._compared(entry) for entry in entries if entry.kind == "comparison"]
         return sorted(compared, key=lambda each: -each.changed)
 
-    def run(self, entry: Entry) -> RunState:
-        """Return the state of a run."""
-        figures, problems = self._read(entry, lambda: run_figures(Run(entry.path)))
+    def run(self, entry: Entry, *, checked: bool | None = None) -> RunState:
+        """Return the state of a run; with `checked`, its summary is compared with its predictions.
+
+        None: as the last list did.
+        """
+        if checked is None:
+            checked = self._is_kept(entry, checked=True)
+        figures, problems = self._read(
+            entry, lambda: run_figures(Run(entry.path), with_predictions=checked), checked=checked
+        )
         changed = max(info.st_mtime for name, info in entry.files.items() if name in NEWS)
         state = self._state(entry, changed, figures.get("seconds"))
         if state == "failed":
@@ -192,16 +213,26 @@ class Listing:
             found = {"problems": (str(error),)}
         return Compared(entry, entry.files[COMPARISON].st_mtime, **found)
 
-    def _read(self, entry: Entry, reader: Callable[[], Any]) -> Any:
+    def _read(self, entry: Entry, reader: Callable[[], Any], *, checked: bool = True) -> Any:
         """Return the content of an entry, read again only if its files have changed."""
-        stamp = [(name, info.st_mtime_ns, info.st_size, info.st_ino) for name, info in sorted(entry.files.items())]
         with self._lock:
             kept = self._cache.get(entry.id)
+        stamp = _stamp(entry, checked=checked)
         if kept is None or kept[0] != stamp:
             kept = (stamp, reader())
             with self._lock:
                 self._cache[entry.id] = kept
         return kept[1]
+
+    def _is_kept(self, entry: Entry, *, checked: bool) -> bool:
+        with self._lock:
+            kept = self._cache.get(entry.id)
+        return kept is not None and kept[0] == _stamp(entry, checked=checked)
+
+
+def _stamp(entry: Entry, *, checked: bool) -> object:
+    files = [(name, info.st_mtime_ns, info.st_size, info.st_ino) for name, info in sorted(entry.files.items())]
+    return checked, files
 
 
 def _search(root: Path) -> tuple[list[Entry], str]:

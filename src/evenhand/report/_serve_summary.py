@@ -12,9 +12,10 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json
 from evenhand.core.text import visible
 from evenhand.metrics.registry import METRICS
+from evenhand.runs.checksums import check_size
 from evenhand.runs.comparison import PRIMARY, Comparison
 from evenhand.runs.config import Config
-from evenhand.runs.filenames import HISTORY
+from evenhand.runs.filenames import HISTORY, PREDICTIONS
 from evenhand.runs.run import Run, read_leniently
 from evenhand.runs.schemas import EpochRow, Summary
 
@@ -25,9 +26,23 @@ LONGEST_TEXT = 300
 Figures = dict[str, Any]
 
 
-def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
-    """Return what can be read of a run, and one sentence per file that cannot."""
-    read, problems = read_leniently(run, "config", "history", "splits", "predictions", "summary")
+def run_figures(run: Run, *, with_predictions: bool = True) -> tuple[Figures, tuple[str, ...]]:
+    """Return what can be read of a run, and one sentence per file that cannot.
+
+    Args:
+        run: any.
+        with_predictions: read its predictions, and compare the summary with them; they can be large.
+    """
+    read, problems = read_leniently(run, "config", "history", "splits", *["predictions"] * with_predictions)
+    # If there are predictions, `run` keeps them; those that cannot be read are not tried again.
+    summary, more = read_leniently(run, "summary" if "predictions" in read else "stored_summary")
+    problems += more
+    if not with_predictions and run.has(PREDICTIONS):
+        try:
+            check_size(run.path / PREDICTIONS, within=run.path)
+        except EvenhandError as error:
+            problems += (f"Cannot read {PREDICTIONS}: {error}",)
+    read["summary"] = summary.popitem()[1] if summary else None
     figures: Figures = {}
     if "config" in read:
         config: Config = read["config"]
@@ -44,18 +59,20 @@ def run_figures(run: Run) -> tuple[Figures, tuple[str, ...]]:
         last: EpochRow = read["history"][-1] if read["history"] else {}
         figures |= {"epochs_done": len(read["history"])}
         figures |= {key: _number(last.get(key)) for key in ("val_balanced_accuracy", "seconds")}
-    if "summary" in read:
-        summary: Summary = read["summary"]
-        few = summary.groups.get("few")
-        figures |= {key: _text(getattr(summary, key)) for key in ("source", "imbalance", "objective", "model")}
-        figures |= {
-            "balanced_accuracy": summary.balanced_accuracy,
-            "interval": summary.balanced_accuracy_interval,
-            "few": None if few is None else few.recall,
-            "worst_recall": summary.worst_class.recall,
-            "worst_class": _text(summary.worst_class.name),
-        }
+    figures |= {} if read["summary"] is None else _summary_figures(read["summary"])
     return figures, problems
+
+
+def _summary_figures(summary: Summary) -> Figures:
+    few = summary.groups.get("few")
+    return {
+        **{key: _text(getattr(summary, key)) for key in ("source", "imbalance", "objective", "model")},
+        "balanced_accuracy": summary.balanced_accuracy,
+        "interval": summary.balanced_accuracy_interval,
+        "few": None if few is None else few.recall,
+        "worst_recall": summary.worst_class.recall,
+        "worst_class": _text(summary.worst_class.name),
+    }
 
 
 def comparison_figures(path: Path) -> Figures:

@@ -13,8 +13,11 @@ import logging
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,6 +45,8 @@ from evenhand.runs.run import Run, read_leniently
 
 PORT, PORTS_TRIED = 8765, 50
 LARGEST_REPORT = 2**28
+LIST_SECONDS = 1.0
+"""A list is served for so long before the folder is searched again."""
 STATIC = {
     "style.css": "text/css",
     "serve.css": "text/css",
@@ -222,6 +227,38 @@ class _Guard:
         return self.open
 
 
+@dataclass(frozen=True)
+class _List:
+    """The runs and comparisons at one time, as they are sent."""
+
+    content: dict[str, Any]
+    root: Path
+    poll_seconds: float
+    at: float
+
+    @cached_property
+    def page(self) -> bytes:
+        """The page, which shows the list even without its script."""
+        html = (
+            page_environment()
+            .get_template("serve.html.j2")
+            .render(
+                **self.content,
+                root=str(self.root),
+                run_columns=RUN_COLUMNS,
+                comparison_columns=COMPARISON_COLUMNS,
+                poll_seconds=self.poll_seconds,
+                now=when(time.time()),
+            )
+        )
+        return html.encode("utf-8", "replace")
+
+    @cached_property
+    def json(self) -> tuple[bytes, str]:
+        """The list as JSON, and its tag."""
+        return _tagged(self.content)
+
+
 class _Pages:
     """The endpoints. Starlette runs them in threads, so a slow disk blocks no other request."""
 
@@ -229,21 +266,14 @@ class _Pages:
         self.listing, self.poll_seconds = listing, poll_seconds
         templates = files("evenhand.report") / "templates"
         self.own = {name: (templates / name).read_bytes() for name in STATIC}
-        self.environment = page_environment()
+        self._listed: _List | None = None
+        self._lock = threading.Lock()
 
     def page(self, _: Request) -> Response:
-        html = self.environment.get_template("serve.html.j2").render(
-            **self._list(),
-            root=str(self.listing.root),
-            run_columns=RUN_COLUMNS,
-            comparison_columns=COMPARISON_COLUMNS,
-            poll_seconds=self.poll_seconds,
-            now=when(time.time()),
-        )
-        return Response(html.encode("utf-8", "replace"), media_type="text/html")
+        return Response(self._list().page, media_type="text/html")
 
     def rows(self, request: Request) -> Response:
-        return _json(request, self._list())
+        return _json(request, *self._list().json)
 
     def details(self, request: Request) -> Response:
         entry = self.listing.find(request.path_params["id"])
@@ -264,7 +294,7 @@ class _Pages:
             content["curves"] = curves(read["history"])
         if "summary" in read:
             content |= {"classes": classes(read["summary"]), "metrics": metric_rows(read["summary"])}
-        return _json(request, content)
+        return _json(request, *_tagged(content))
 
     def report(self, request: Request) -> Response:
         entry = self.listing.find(request.path_params["id"])
@@ -286,12 +316,25 @@ class _Pages:
             raise HTTPException(404)
         return Response(self.own[name], media_type=STATIC[name])
 
-    def _list(self) -> dict[str, Any]:
-        return {
-            "runs": [run_row(run) for run in self.listing.runs()],
-            "comparisons": [comparison_row(each) for each in self.listing.comparisons()],
-            "note": self.listing.note,
-        }
+    def _list(self) -> _List:
+        """Return the list, made by one thread at a time; the others take the last one, if there is one."""
+        listed = self._listed
+        if listed is not None and time.monotonic() - listed.at < LIST_SECONDS:
+            return listed
+        if not self._lock.acquire(blocking=listed is None) and listed is not None:
+            return listed
+        try:
+            if self._listed is not listed and self._listed is not None:  # another thread has made it meanwhile
+                return self._listed
+            content = {
+                "runs": [run_row(run) for run in self.listing.runs()],
+                "comparisons": [comparison_row(each) for each in self.listing.comparisons()],
+                "note": self.listing.note,
+            }
+            self._listed = _List(content, self.listing.root, self.poll_seconds, time.monotonic())
+            return self._listed
+        finally:
+            self._lock.release()
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:
@@ -300,10 +343,13 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
             yield part
 
 
-def _json(request: Request, content: dict[str, Any]) -> Response:
-    """Respond with JSON, or with 304 if the browser has it already."""
+def _tagged(content: dict[str, Any]) -> tuple[bytes, str]:
     body = json_line(content).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def _json(request: Request, body: bytes, tag: str) -> Response:
+    """Respond with JSON, or with 304 if the browser has it already."""
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"ETag": tag})
     return Response(body, media_type="application/json", headers={"ETag": tag})

@@ -342,7 +342,7 @@ def locked_ledger(folder: Path) -> Iterator[None]:
 def read_ledger(folder: Path) -> dict[str, list[InterimAnalysis]]:
     """Read all interim analyses in a folder, by comparison; they share one 5%."""
     path = folder / INTERIM_ANALYSES
-    families = read_json(path, LARGEST) if path.is_file() else {}
+    families = read_json(path, LARGEST, within=folder) if os.path.lexists(path) else {}
     return {family: read_interim_analyses(folder, family) for family in families}
 
 

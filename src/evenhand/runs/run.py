@@ -45,7 +45,12 @@ LARGEST = {
 }
 """Largest sizes in bytes: ImageNet's ids take 52 million, the summary of 1,000 classes about 10 million."""
 
-_FILES = {"splits": names.SPLITS, "predictions": names.PREDICTIONS, "summary": names.SUMMARY}
+_FILES = {
+    "splits": names.SPLITS,
+    "predictions": names.PREDICTIONS,
+    "summary": names.SUMMARY,
+    "stored_summary": names.SUMMARY,
+}
 _Arrays = TypeVar("_Arrays", Features, Thumbnails)
 _T = TypeVar("_T")
 _Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
@@ -328,10 +333,7 @@ class Run:
     @cached_property
     def summary(self) -> Summary:
         """Its results, checked against its predictions if these can be read."""
-        if not self.has(names.SUMMARY):
-            self.require()
-            raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}.")
-        summary = self._typed(Summary, names.SUMMARY)
+        summary = self.stored_summary
         # Not cached: a list of many runs needs only their summaries.
         kept = self.__dict__.get("predictions")
         predictions = kept or none_if_unreadable(lambda: self._read_predictions(names.PREDICTIONS, "test"))
@@ -339,6 +341,14 @@ class Run:
             with self._naming(names.SUMMARY):
                 summary.check(predictions)
         return summary
+
+    @property
+    def stored_summary(self) -> Summary:
+        """Its results as they are stored, not checked against its predictions."""
+        if not self.has(names.SUMMARY):
+            self.require()
+            raise EvenhandError(f"{self.path} is not finished; continue it with {self.resume_command}.")
+        return self._typed(Summary, names.SUMMARY)
 
     def write_summary(self, content: Mapping[str, Any]) -> Path:
         """Write its results and what the run was; return the file."""
@@ -373,7 +383,7 @@ class Run:
     def _checked(self, name: str) -> Path:
         path = self._path(name)
         try:
-            check(path)
+            check(path, within=self.path)
         except EvenhandError as error:
             raise EvenhandError(f"Cannot read {path}: {error}") from error
         return path

@@ -13,14 +13,47 @@ from evenhand.core.memory import keep_freed_memory
 from evenhand.models.amx import avoid_missing_amx, lacks_amx
 from evenhand.runs.config import Config
 
+_LAUNCHED = ("MASTER_ADDR", "WORLD_SIZE", "SLURM_NTASKS")
+
+
+def check_devices(config: Config) -> None:
+    """Refuse more devices than this machine has, before anything is started on them.
+
+    Example:
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.training.fabric import check_devices
+        >>> check_devices(make_config(settings=["compute.devices=1"]))
+        >>> check_devices(make_config(settings=["compute.devices=1000", "compute.accelerator=cpu"]))
+        ... # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        evenhand.core.errors.EvenhandError: --devices 1000 is more than the ...; give at most ..., or auto.
+    """
+    asked, accelerator, nodes = config.compute.devices, _accelerator(config), config.compute.nodes
+    if nodes > 1 and not any(name in os.environ for name in _LAUNCHED):  # it would wait for the others without end
+        raise EvenhandError(f"--nodes {nodes} needs the address of the first machine; start it with torchrun or srun.")
+    if asked == "auto":
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus = torch.cuda.device_count() or int(torch.backends.mps.is_available())
+    most, what = (cores, "core") if accelerator == "cpu" else (gpus, "GPU")
+    if most and asked > most:
+        found = f"{most} {what}{'s' * (most != 1)} of this machine"
+        raise EvenhandError(f"--devices {asked} is more than the {found}; give at most {most}, or auto.")
+
+
+def _accelerator(config: Config) -> str:
+    accelerator: str = config.compute.accelerator
+    if accelerator == "auto" and not torch.cuda.is_available() and not torch.backends.mps.is_available():
+        return "cpu"
+    return accelerator
+
 
 def start_fabric(config: Config) -> Fabric:
     """Make and launch Fabric as a config asks."""
     compute = config.compute
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    accelerator = compute.accelerator
-    if accelerator == "auto" and not torch.cuda.is_available() and not torch.backends.mps.is_available():
-        accelerator = "cpu"
+    check_devices(config)
+    accelerator = _accelerator(config)
     devices: Any = compute.devices
     if devices == "auto" and accelerator == "cpu":
         devices = int(os.environ.get("WORLD_SIZE", "1")) // compute.nodes or 1

@@ -112,7 +112,7 @@ def extract_features(
         if missing:
             todo = {digest: places for digest, places in rows.items() if digest in missing}
             extraction = _Extraction(pixels, backbone, store, mirror, torch.device(device))
-            if len(todo) >= COMPILE_FROM:
+            if len(rows) >= COMPILE_FROM:  # not those that are missing: a second try computes as the first did
                 extraction.compile()
             with _progress(len(todo), mirror, show=progress) as advance:
                 chunks = shared_chunks(store, todo, into, seen=seen, batch_size=extraction.batch_size, advance=advance)
