@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def start_fabric(config: Config) -> Fabric:
     """Make and launch Fabric as a config asks."""
     compute = config.compute
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", "The `srun` command is available")  # on a login node, where nobody needs srun
     accelerator = compute.accelerator
     if accelerator == "auto" and not torch.cuda.is_available() and not torch.backends.mps.is_available():
         accelerator = "cpu"
