@@ -124,7 +124,7 @@ def test_ctrl_c_leaves_jobs_that_the_next_call_finds(tmp_path: Path) -> None:
     with (tmp_path / "printed").open("w") as printed:  # not a pipe: the job has it too, and would be waited for
         command = [sys.executable, "-m", "tests.experiments.clusters", str(tmp_path / "runs"), "20"]
         submitting = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
-    assert becomes(lambda: "_ce_" in (tmp_path / "printed").read_text() or submitting.poll() is not None, 120)
+    assert becomes(lambda: "_ce_" in (tmp_path / "printed").read_text() or submitting.poll() is not None, 500)
     submitting.send_signal(signal.SIGINT)
     assert submitting.wait(60) != 0
     (alone,) = processes("submitit.core._submit", submitted(tmp_path / "runs"))
