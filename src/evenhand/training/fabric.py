@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def start_fabric(config: Config) -> Fabric:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     check_devices(config)
     accelerator = _accelerator(config)
+    warnings.filterwarnings("ignore", "The `srun` command is available")  # on a login node, where nobody needs srun
     devices: Any = compute.devices
     if devices == "auto" and accelerator == "cpu":
         devices = int(os.environ.get("WORLD_SIZE", "1")) // compute.nodes or 1

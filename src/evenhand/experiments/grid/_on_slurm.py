@@ -1,6 +1,7 @@
 """A grid on a SLURM cluster: one job per run, submitted by submitit, which requeues it at its time limit."""
 
 import contextlib
+import io
 import subprocess
 import time
 from collections.abc import Sequence
@@ -156,7 +157,8 @@ class SlurmEngine:
             remove_file(job.failure, within=job.folder.parent)  # of an earlier attempt: it would seem to be of this one
         executor, threads = self._executor(job), recorded_threads(job.folder) or self.threads
         try:
-            submitted = executor.submit(Attempt(with_absolute_paths(job), self.command, threads))
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it also raises
+                submitted = executor.submit(Attempt(with_absolute_paths(job), self.command, threads))
         except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
             why = reason(error, 500)
             if self.active and "limit" in why.lower():
