@@ -38,8 +38,8 @@ class Tracks:
         given, target = shlex.quote(source), shlex.quote(f"{os.path.normpath(source)}.csv")
         return (
             f"Names are TRACK_FRAME, such as {self.example}: {self.images:,} images in {self.number:,} tracks, each "
-            "probably of one object. A track with frames in training and others in validation or test makes results too "
-            f"good; to keep it in one split: evenhand inspect {given} --groups {target}, then train on {target}."
+            "probably of one object. A track with frames in training and others in validation or test makes results "
+            f"too good; to keep it in one split: evenhand inspect {given} --groups {target}, then train on {target}."
         )
 
 
