@@ -21,7 +21,7 @@ def test_elsewhere_there_is_no_bar() -> None:
     shell = interactive.InteractiveShell.instance()
     try:
         assert not in_notebook()  # a terminal
-        shell.config["IPKernelApp"] = {}
+        shell.config.IPKernelApp = type(shell.config)()  # as a kernel has it
         assert in_notebook()
     finally:
         interactive.InteractiveShell.clear_instance()
