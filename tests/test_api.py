@@ -110,7 +110,7 @@ def test_training_and_using_a_model_from_python(tmp_path: Path) -> None:
     config = importlib.import_module("evenhand.runs").load_config(tmp_path / "run" / "config.yaml")
     assert (config.data.imbalance, config.epochs, config.seed, config.batch_size) == ("exp:5", 1, 3, 64)
     model = evenhand.load(run)
-    answers = model.predict(np.zeros((2, 8, 8, 1), np.uint8))
+    answers = model.predict(np.zeros((2, 8, 8, 1), np.uint8)).probabilities
     assert answers.shape == (2, 10)
     np.testing.assert_allclose(answers.sum(axis=1), 1, rtol=1e-5)
     with pytest.raises(evenhand.EvenhandError, match="run"):

@@ -38,7 +38,7 @@ def test_files_as_csv(capsys: Capture, monkeypatch: Patch, photos_run: Trained) 
     assert list(rows[0]) == HEADING
     assert [row["file"] for row in rows] == paths
     model = load(photos_run.run)
-    for row, probabilities in zip(rows, model.predict(paths), strict=True):
+    for row, probabilities in zip(rows, model.predict(paths).probabilities, strict=True):
         order = np.argsort(-probabilities)
         assert [row["class"], row["class_2"], row["class_3"]] == [model.class_names[k] for k in order]
         found = [float(row[name]) for name in HEADING[2::2]]

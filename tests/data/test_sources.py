@@ -104,7 +104,8 @@ def test_a_machine_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     with pytest.raises(EvenhandError) as caught:
         load_source(name, data_root=tmp_path)
-    assert str(caught.value) == f"Cannot download {name} (no network); put {files} into {tmp_path}."
+    folders = f"class folders into {tmp_path / name}/train and /test"
+    assert str(caught.value) == f"Cannot download {name} (no network); put {files} into {tmp_path}, or {folders}."
     assert os.listdir(tmp_path) == []
 
 

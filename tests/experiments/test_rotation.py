@@ -89,7 +89,7 @@ def test_the_page_and_the_model_of_such_a_comparison(compared: Path) -> None:
     page = write_report([compared], embedding=False).read_text()
     assert "3 seeds per objective, 1,077 test images" in page
     assert "Every seed has its own test set" in page
-    assert evenhand.load(compared).predict(load_source("digits").pixels.images[:2]).shape == (2, 10)
+    assert evenhand.load(compared).predict(load_source("digits").pixels.images[:2]).probabilities.shape == (2, 10)
 
 
 def rotates(base: Config) -> bool:

@@ -74,7 +74,7 @@ def test_a_run_keeps_its_last_layer_and_names_the_rest(whole):
 
 def test_loaded_it_sees_pictures_as_it_saw_features(whole, photos):
     predictions, model = whole.predictions, load(whole)
-    found = model.predict([photos / name for name in predictions.ids])
+    found = model.predict([photos / name for name in predictions.ids]).probabilities
     expected = np.exp(predictions.log_probabilities())
     assert_allclose(found, expected, atol=5e-3)  # features are kept in float16
     assert (found.argmax(1) == predictions.predicted()).all()
@@ -212,7 +212,7 @@ def test_a_kept_body_that_is_damaged_is_not_used(whole, tmp_path, monkeypatch, c
     kept = backbones.keep_backbone(load_backbone("lite0"))
     kept.write_bytes(kept.read_bytes()[:-1])
     image = noise(100, 100)
-    assert load(whole).predict([image]).shape == (1, 3)  # from the package
+    assert load(whole).predict([image]).probabilities.shape == (1, 3)  # from the package
     assert "damaged" in caplog.text
 
 
@@ -398,7 +398,7 @@ def test_the_example_in_plain_onnxruntime_and_pillow_agrees(exported, whole, pho
     pictures = sorted([*photos.rglob("*.png"), *tmp_path.iterdir()])
     session, told = example.load(exported)
     (logits,) = session.run(["logits"], {"images": np.stack([example.prepare(each, told) for each in pictures])})
-    expected = load(whole).predict(pictures)
+    expected = load(whole).predict(pictures).probabilities
     assert (logits.argmax(1) == expected.argmax(1)).mean() >= 0.995
     found = np.exp(logits - logits.max(1, keepdims=True))
     found /= found.sum(1, keepdims=True)

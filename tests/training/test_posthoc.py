@@ -246,6 +246,13 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
             evaluate_adjusted(run.path, AdjustmentRequest(**wish))
         assert told in str(caught.value)
         assert "\n" not in str(caught.value)
+    untouched = evaluate_adjusted(balanced.path, AdjustmentRequest(adjust="auto"))  # the README's command
+    assert untouched.summary["balanced_accuracy"] == balanced.summary.balanced_accuracy
+    assert (
+        "balanced-softmax, which corrects for the class counts already, so --adjust auto changes"
+        in untouched.remarks[0]
+    )
+    assert balanced.adjustment is None
     evaluate_adjusted(balanced.path, AdjustmentRequest(prior="train"))
     with pytest.raises(EvenhandError, match=r"best\.safetensors is no run: it is a file; give the folder of a run\.\Z"):
         evaluate_adjusted(plain.best_weights, AdjustmentRequest(adjust="1"))

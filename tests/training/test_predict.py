@@ -37,7 +37,7 @@ def model(photos_run: Trained) -> TrainedModel:
 def test_predictions_are_those_of_training(photos_run: Trained, model: TrainedModel) -> None:
     known = load_predictions(photos_run.run / "predictions.npz")
     paths = [photos_run.photos / name for name in photos_run.ids()]
-    probabilities = model.predict(paths, batch_size=5)
+    probabilities = model.predict(paths, batch_size=5).probabilities
     assert probabilities.dtype == np.float32
     np.testing.assert_allclose(probabilities, softmax(known.logits, axis=1), atol=1e-5)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-6)
@@ -47,7 +47,7 @@ def test_predictions_are_those_of_training(photos_run: Trained, model: TrainedMo
 
 def test_one_image_alone_is_like_one_among_many(photos_run: Trained, model: TrainedModel) -> None:
     paths = [str(photos_run.photos / name) for name in photos_run.ids()]
-    together = model.predict(paths)
+    together = model.predict(paths).probabilities
     np.testing.assert_allclose(model.predict(paths[3]), together[3:4], atol=1e-5)
 
 
@@ -57,7 +57,7 @@ def test_arrays_are_seen_as_files_are(photos_run: Trained, model: TrainedModel) 
     np.testing.assert_array_equal(model.predict(arrays), model.predict(paths))
     np.testing.assert_array_equal(model.predict(arrays[0]), model.predict(paths[:1]))
     equal = np.stack([arrays[0], arrays[0][::-1]])
-    np.testing.assert_array_equal(model.predict(equal)[:1], model.predict(list(equal))[:1])
+    np.testing.assert_array_equal(model.predict(equal).probabilities[:1], model.predict(list(equal)).probabilities[:1])
 
 
 def test_grey_images_for_a_network_of_colours(model: TrainedModel, tmp_path: Path) -> None:
@@ -112,12 +112,14 @@ def test_bad_files_are_named_or_skipped(
     with pytest.raises(EvenhandError, match=r"^2 images cannot be read: .*bad\.png .*missing\.png"):
         model.predict([bad, good, tmp_path / "missing.png"])
     with caplog.at_level(logging.WARNING, "evenhand"):
-        rows = model.predict([bad, good, bad, good], batch_size=3, skip_bad=True)
+        rows = model.predict([bad, good, bad, good], batch_size=3, skip_bad=True).probabilities
     assert "2 of 4 images" in caplog.text
     assert "bad.png" in caplog.text
     assert np.isnan(rows[[0, 2]]).all()
     np.testing.assert_allclose(rows[[1, 3]], model.predict([good, good]), atol=1e-6)
-    assert np.isnan(model.predict([bad], skip_bad=True)).all()
+    unread = model.predict([bad], skip_bad=True)
+    assert np.isnan(unread.probabilities).all()
+    assert (unread.labels, unread.predicted.tolist()) == ([None], [-1])
 
 
 def test_a_stream_never_reads_far_ahead(photos_run: Trained, model: TrainedModel) -> None:
@@ -133,7 +135,7 @@ def test_a_stream_never_reads_far_ahead(photos_run: Trained, model: TrainedModel
     assert next(answers).probabilities.shape == (8, 3)
     assert taken == 16
     answers.close()
-    assert model.predict([]).shape == (0, 3)
+    assert model.predict([]).probabilities.shape == (0, 3)
 
 
 def test_pictures_in_any_form_are_seen_alike(photos_run: Trained, model: TrainedModel) -> None:
@@ -141,7 +143,7 @@ def test_pictures_in_any_form_are_seen_alike(photos_run: Trained, model: Trained
     pictures = [Image.open(path) for path in paths]
     arrays = [np.asarray(picture) for picture in pictures]
     tensors = [torch.from_numpy(array.copy()).permute(2, 0, 1) for array in arrays]
-    expected = model.predict(arrays)
+    expected = model.predict(arrays).probabilities
     for given in (pictures, tensors, [tensor.float() / 255 for tensor in tensors]):
         np.testing.assert_allclose(model.predict(given), expected, rtol=1e-5)
     np.testing.assert_allclose(model.predict(pictures[0]), expected[:1], rtol=1e-5)

@@ -32,6 +32,8 @@ def serve(
     def ready(address: str) -> None:
         echo(f"{runs} is served at {address} (stop with Ctrl-C)")
         if host not in ("127.0.0.1", "localhost", "::1"):
-            remark(f"anyone who can reach {host} can read these runs and reports.")
+            remark(
+                f"anyone who can reach {host} can read these runs and reports, and classify pictures with their models."
+            )
 
     serving.serve(runs, host=host, port=port, ready=ready)
