@@ -56,6 +56,10 @@ class DataConfig(_Section):
     """Fraction of all images for the test set, unless the source has one."""
     val_fraction: float = Field(0.1, ge=0, lt=1)
     """Fraction of the training images for validation."""
+    calibration_fraction: float = Field(0.0, ge=0, le=0.5)
+    """Fraction of the training images set aside for predict --coverage.
+
+    Also for --min-precision. Of each class at least 9, and none of a class of fewer than 27."""
     split_seed: int = Field(0, ge=0, le=_LARGEST)
     """Random seed of the test set, which does not depend on the run's seed unless it rotates."""
     rotate: bool = False

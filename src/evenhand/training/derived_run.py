@@ -65,6 +65,8 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
                 write_checked(new, file.read())
     if source.validation_predictions is not None:
         run.write_validation_predictions(source.validation_predictions)
+    if source.calibration_predictions is not None:
+        run.write_calibration_predictions(source.calibration_predictions)
     run.write_features(source.features)
     run.write_thumbnails(source.thumbnails)
     run.write_predictions(predictions)

@@ -38,7 +38,7 @@ from evenhand.training.checkpoint import (
 from evenhand.training.frozen_body import set_body_eval
 from evenhand.training.network import build_network, make_card
 from evenhand.training.optimizer import make_optimizers, set_learning_rate
-from evenhand.training.prepare import PreparedData
+from evenhand.training.prepare import PreparedData, RunSplit
 
 CHECK_EVERY = 50
 """Steps between two checks of the losses, which stay on the device until then."""
@@ -156,7 +156,7 @@ class Trainer:
         """Return the settings that the config leaves open, as the data and the machine decided them."""
         return {**self.prepared.resolved(), "precision": self.precision}
 
-    def batches(self, split: Split, batch_size: int) -> Batches:
+    def batches(self, split: RunSplit, batch_size: int) -> Batches:
         """Return the batches of a split for this process."""
         fabric = self.fabric
         return self.prepared.batches(
