@@ -75,6 +75,10 @@ Engine = Annotated[str, typer.Option(help="Where runs execute: local or ray.")]
 RayAddress = Annotated[str | None, typer.Option(help="Address of a Ray cluster, for --engine ray.")]
 Status = Annotated[bool, typer.Option("--status", help="Show the progress of the runs and exit.")]
 EnsembleOfRuns = Annotated[bool, typer.Option("--ensemble", help="Average all recommended runs of a comparison.")]
+Costs = Annotated[Path | None, typer.Option(help="CSV of costs per class, or true x predicted.")]
+Prior = Annotated[str | None, typer.Option(help="Class shares in use: train, uniform or CSV.")]
+Coverage = Annotated[float | None, typer.Option(help="Sets of classes that cover each class so often.")]
+MinPrecision = Annotated[float | None, typer.Option(help="Answer only where this precision is shown.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 
 
