@@ -48,9 +48,7 @@ def _sets(found: dict[str, Any]) -> "list[RenderableType]":
         for row in found["per_class"]
     ]
     shots = [
-        cell(
-            f"{name}-shot coverage {group['coverage']:.1%} {_ends(group['interval'])}, mean of {group['classes']} classes"
-        )
+        cell(f"{name}-shot coverage {group['coverage']:.1%} {_ends(group['interval'])} in {group['classes']} classes")
         for name, group in found["groups"].items()
         if group["coverage"] is not None
     ]

@@ -14,6 +14,7 @@ from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
 from evenhand.metrics.predictions import Predictions
 from evenhand.objectives.objective import build_objective
+from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import ADJUSTMENT
 from evenhand.runs.run import Run, none_if_unreadable, read_leniently
@@ -186,7 +187,12 @@ def _summarise(folder: Run, predictions: Predictions) -> dict[str, Any]:
         config,
         prepare(config),
         folder.history,
-        build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs),
+        build_objective(
+            config.objective,
+            counts=counts.tolist(),
+            epochs=config.epochs,
+            class_weights=weights_in_order(config.class_weights, predictions.class_names),
+        ),
         predictions,
         precision=precision_name(folder.environment.precision),
         weights=weights_epoch(folder.selected_weights),

@@ -20,6 +20,7 @@ from evenhand.metrics.classification import accuracy, balanced_accuracy, confusi
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.models.classifier import Classifier
 from evenhand.objectives.objective import Objective, build_objective
+from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow, precision_name
@@ -81,7 +82,11 @@ class Trainer:
         config, prepared = self.config, self.prepared
         counts = np.bincount(prepared.table.labels[prepared.splits.train], minlength=prepared.table.num_classes)
         self.objective = build_objective(
-            config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
+            config.objective,
+            counts=counts.tolist(),
+            epochs=config.epochs,
+            device=self.fabric.device,
+            class_weights=weights_in_order(config.class_weights, prepared.table.class_names),
         )
         self.first_counted = self.objective.first_epoch
         if self.fabric.world_size > 1 and not self.objective.many_devices:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.priors import class_prior
 from evenhand.objectives.objective import Objective, build_objective
+from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.run import Run
 from evenhand.training.class_shares import read_shares
 
@@ -62,7 +63,13 @@ def training_objective(run: Run) -> Objective:
     config, predictions = run.config, run.predictions
     counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
     selected = int(run.summary.selected.epoch)
-    return build_objective(config.objective.training, counts=counts.tolist(), epochs=config.epochs, until=selected)
+    return build_objective(
+        config.objective.training,
+        counts=counts.tolist(),
+        epochs=config.epochs,
+        until=selected,
+        class_weights=weights_in_order(config.class_weights, predictions.class_names),
+    )
 
 
 def corrections(objective: Objective) -> list[str]:
