@@ -63,20 +63,23 @@ class SetRule:
     def describe(self) -> list[str]:
         """Return sentences about the guarantee, and the classes without it."""
         number, folds = int(self.calibration.counts.sum()), self.calibration.folds
-        where = f"{number:,} calibration images" if folds == 1 else f"{number:,} test images of {folds} folds"
-        lines = [
-            f"For an image of any class, the prediction set contains this class with a probability of at least "
-            f"{self.calibration.guaranteed(self.coverage):.4g} (asked: {self.coverage:g}); calibrated on {where}."
-        ]
+        bounds = self.calibration.guaranteed(self.coverage)
+        if folds == 1:
+            lines = [
+                f"For an image of any class, the prediction set contains this class with a probability of at least "
+                f"{self.coverage:g}; calibrated on {number:,} calibration images."
+            ]
+        else:
+            lines = [
+                f"For an image of any class, the prediction set contains this class with a probability of about "
+                f"{self.coverage:g}, and of {bounds.min():.2f} to {bounds.max():.2f} at least, by class (1 - 2 alpha = "
+                f"{max(2 * self.coverage - 1, 0):g} for many images); calibrated on {number:,} test images of {folds} "
+                "folds, by which the objective was recommended too."
+            ]
         if self.too_few:
             counts = self.calibration.counts
             named = [f"{self.class_names[k]} ({counts[k]})" for k in self.calibration.too_few(self.coverage)]
-            needed = images_needed(self.coverage, folds)
-            lines.append(
-                f"In every set, as {needed} calibration images are needed: {some(named)}."
-                if folds == 1
-                else f"In every set, as {needed} test images in all folds together are needed: {some(named)}."
-            )
+            lines.append(f"In every set, as {images_needed(self.coverage)} images are needed: {some(named)}.")
         return lines
 
 
@@ -91,20 +94,30 @@ def set_rule(run: Run, coverage: float) -> SetRule:
     return SetRule(_calibrate([held_out]), coverage, held_out.class_names)
 
 
-def set_rule_of_folds(runs: Sequence[Run], coverage: float) -> SetRule:
+def set_rule_of_folds(runs: Sequence[Run], coverage: float) -> tuple[SetRule, list[Run]]:
     """Return the rule for prediction sets of runs whose test sets rotate, each calibrated on its test images.
+
+    Returns:
+        The rule, and the runs that it is for: those that test an image that none before them does.
 
     Raises:
         EvenhandError: the runs are tested on the same images, or the coverage is not above 0 and below 1.
     """
     check_share(coverage, "--coverage")
-    found = [as_used(run, run.predictions) for run in runs]
-    if len(runs) < 2 or all(set(each.ids) == set(found[0].ids) for each in found[1:]):
+    found, members, seen = [], [], set[str]()
+    for run in runs:
+        own = as_used(run, run.predictions)
+        new = np.array([name not in seen for name in own.ids.tolist()])
+        if new.any():
+            found.append(take(own, np.flatnonzero(new)))
+            members.append(run)
+            seen |= set(own.ids.tolist())
+    if len(members) < 2:
         raise EvenhandError(
             f"{runs[0].path} has no calibration images, and its comparison no test sets that rotate over several "
             f"seeds; {HOW_TO_CALIBRATE}."
         )
-    return SetRule(_calibrate(found), coverage, found[0].class_names)
+    return SetRule(_calibrate(found), coverage, found[0].class_names), members
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,13 +232,17 @@ def one_per_group(predictions: Predictions) -> Predictions:
     if predictions.groups is None:
         return predictions
     pairs = np.char.add(np.char.add(predictions.targets.astype(str), "/"), predictions.groups)
-    kept = np.sort(np.unique(pairs, return_index=True)[1])
+    return take(predictions, np.sort(np.unique(pairs, return_index=True)[1]))
+
+
+def take(predictions: Predictions, kept: NDArray[np.int64]) -> Predictions:
+    """Return the predictions of some images."""
     return replace(
         predictions,
         logits=predictions.logits[kept],
         targets=predictions.targets[kept],
         ids=predictions.ids[kept],
-        groups=predictions.groups[kept],
+        groups=None if predictions.groups is None else predictions.groups[kept],
     )
 
 
@@ -237,9 +254,9 @@ def summarise_sets(rule: SetRule, predictions: Predictions) -> dict[str, Any]:
         predictions: of the test images, as `predict` computes them.
 
     Returns:
-        Plain values: `coverage` (asked), `guaranteed`, `needed` (calibration images per class), `too_few` (classes with
-        less), `mean_size`, `unsure` (the share of sets with several classes), `full` (with all classes), `groups` and
-        `per_class`: coverage with its 95% interval and mean size.
+        Plain values: `coverage` (asked), `guaranteed` (in the class where it is lowest), `needed` (calibration images
+        per class), `too_few` (classes with less), `mean_size`, `unsure` (the share of sets with several classes),
+        `full` (with all classes), `groups` and `per_class`: coverage with its 95% interval and mean size.
     """
     sets = rule.sets([np.exp(predictions.log_probabilities())])
     return describe_sets(rule, sets, predictions)
@@ -277,9 +294,9 @@ def describe_sets(rule: SetRule, sets: Sets, predictions: Predictions) -> dict[s
         }
     return {
         "coverage": rule.coverage,
-        "guaranteed": rule.calibration.guaranteed(rule.coverage),
+        "guaranteed": float(rule.calibration.guaranteed(rule.coverage).min()),
         "calibration_images": int(counts.sum()),
-        "needed": images_needed(rule.coverage, rule.calibration.folds),
+        "needed": images_needed(rule.coverage),
         "too_few": [{"name": names[k], "calibration_images": int(counts[k])} for k in sorted(short)],
         "mean_size": float(sizes.mean()),
         "unsure": float((sizes > 1).mean()),

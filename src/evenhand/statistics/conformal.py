@@ -1,9 +1,8 @@
 r"""Prediction sets with a coverage for each class, by class-conditional (Mondrian) conformal prediction.
 
 A class is in the set of an image unless the image is less typical of it than nearly all calibration images of that
-class. With one model, every class is covered with the probability asked for; with several models, each calibrated on
-images of its own (cross-conformal prediction), with :math:`1 - 2\alpha`, since the mean of their p-values is doubled
-(Vovk and Wang 2020, *Combining p-values via averaging*).
+class. With one model, every class is covered with the probability asked for. Several models, each calibrated on images
+that it has not seen, pool their calibration images (cross-conformal prediction); see :meth:`Calibration.guaranteed`.
 """
 
 import math
@@ -18,22 +17,21 @@ Sets = NDArray[np.bool_]
 """(N, K): whether each class is in the prediction set of each image."""
 
 
-def images_needed(coverage: float, folds: int = 1) -> int:
+def images_needed(coverage: float) -> int:
     r"""Return the smallest number of calibration images with which a class can be left out of a prediction set.
 
-    The n for which :math:`\lceil (n + 1)(1 - \alpha) \rceil \le n`, in each fold on average.
+    The n for which :math:`\lceil (n + 1)(1 - \alpha) \rceil \le n`.
 
     Args:
         coverage: above 0 and below 1.
-        folds: models that are calibrated on images of their own.
 
     Example:
         >>> from evenhand.statistics.conformal import images_needed
-        >>> images_needed(0.9), images_needed(0.95), images_needed(0.9, folds=5)
-        (9, 19, 45)
+        >>> images_needed(0.9), images_needed(0.95)
+        (9, 19)
     """
     alpha = _alpha(coverage)
-    return math.ceil(folds * (1 - alpha) / alpha)
+    return math.ceil((1 - alpha) / alpha)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +73,24 @@ class Calibration:
 
     def too_few(self, coverage: float) -> NDArray[np.int64]:
         """Return the classes with too few calibration images, which are in every set."""
-        return np.flatnonzero(self.counts < images_needed(coverage, self.folds))
+        return np.flatnonzero(self.counts < images_needed(coverage))
 
-    def guaranteed(self, coverage: float) -> float:
-        """Return the coverage that is guaranteed for each class: 1 - alpha with one fold, 1 - 2 alpha with several."""
-        alpha = _alpha(coverage)
-        return max(float(1 - (alpha if self.folds == 1 else 2 * alpha)), 0.0)
+    def guaranteed(self, coverage: float) -> NDArray[np.float64]:
+        r"""Return the probability with which each class is at least covered, (K,).
+
+        With one fold that is the coverage asked for, and 1 for a class with too few images. With F folds the pooled
+        rank r of an image is a weighted mean of F p-values, (r + F) / (n + F), whose double is a p-value (Vovk and Wang
+        2020, *Combining p-values via averaging*), so that the bound is
+        :math:`1 - 2 (\lfloor \alpha (n + 1) \rfloor - 1 + F) / (n + F)`: it tends to :math:`1 - 2 \alpha` for many
+        images, while about :math:`1 - \alpha` is usual.
+        """
+        alpha, counts = _alpha(coverage), self.counts
+        least = self._least(alpha)
+        if self.folds == 1:
+            missed = np.full(self.num_classes, float(alpha))
+        else:
+            missed = np.minimum(2 * (least - 1 + self.folds) / (counts + self.folds), 1.0)
+        return np.asarray(np.where(least > 0, 1 - missed, 1.0))
 
     def sets(self, scores: Sequence[ArrayLike], coverage: float) -> Sets:
         """Return the prediction sets of images.
@@ -93,9 +103,12 @@ class Calibration:
         below = np.zeros(np.shape(scores[0]), np.int64)
         for own, targets, new in zip(self.scores, self.targets, scores, strict=True):
             below += _at_most(own, targets, np.asarray(new))
-        # p = (below + folds) / (counts + folds) > alpha, in whole numbers
-        least = [math.floor(alpha * (int(n) + self.folds)) + 1 - self.folds for n in self.counts]
-        return np.asarray(below >= np.array(least))
+        return np.asarray(below >= self._least(alpha))
+
+    def _least(self, alpha: Fraction) -> NDArray[np.int64]:
+        """Return how many calibration images of each class must be at most as typical as an image in the set, (K,)."""
+        # The p-value (number + 1) / (n + 1) must be above alpha.
+        return np.array([math.floor(alpha * (int(n) + 1)) for n in self.counts])
 
     def thresholds(self, coverage: float) -> NDArray[np.float64]:
         """Return the score that each class needs to be in a set, (K,), of one fold; -inf: the class is in every set."""

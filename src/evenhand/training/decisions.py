@@ -27,7 +27,7 @@ from evenhand.runs.unsure import (
     summarise_sets,
 )
 from evenhand.statistics.conformal import Sets
-from evenhand.training._ensemble import Ensemble
+from evenhand.training._ensemble import Ensemble, Member
 from evenhand.training.cost_files import read_costs
 from evenhand.training.predict import Item, TrainedModel, load, refuse_bad
 from evenhand.training.prior import change_prior
@@ -107,7 +107,7 @@ def load_unsure(
     Args:
         run: a run with calibration images (`data.calibration_fraction`), or a comparison: its recommended run if that
             has calibration images. Otherwise, for a coverage, all recommended runs, each calibrated on its own test
-            images if test sets rotate; the guarantee is then 1 - 2 (1 - coverage).
+            images if test sets rotate; see :meth:`evenhand.statistics.conformal.Calibration.guaranteed`.
         coverage: of each class by the prediction sets, above 0 and below 1.
         min_precision: of the answers of each shot group, above 0 and below 1.
         device: as for :func:`evenhand.load`.
@@ -126,11 +126,11 @@ def load_unsure(
     first = members[0]
     first.require()
     if len(members) > 1 and first.calibration_predictions is None and min_precision is None and coverage is not None:
-        rule = set_rule_of_folds(members, coverage)
-        whole = load(run, device=device, ensemble=True)
-        if not isinstance(whole.network, Ensemble):
-            raise TypeError(f"expected an ensemble, got {type(whole.network).__name__}.")
-        return UnsureModel(replace(whole, network=_Members(whole.network)), rule, None)  # type: ignore[arg-type]
+        rule, folds = set_rule_of_folds(members, coverage)
+        models = [load(each.path, device=device) for each in folds]
+        joined = Ensemble([Member(each.network, each.card, each.adjustment) for each in models])  # type: ignore[arg-type]
+        network = _Members(joined).to(models[0].device).eval()
+        return UnsureModel(TrainedModel(network, models[0].card, models[0].device), rule, None)  # type: ignore[arg-type]
     sets = None if coverage is None else set_rule(first, coverage)
     answers = None if min_precision is None else answer_rule(first, min_precision)
     return UnsureModel(load(first.path, device=device), sets, answers)

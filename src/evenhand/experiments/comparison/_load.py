@@ -58,8 +58,8 @@ def group_runs(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str
         same = next(iter(members.values()), run)
         if same.config.class_weights != run.config.class_weights:
             raise EvenhandError(
-                f"Cannot compare {same.path} with {run.path}: the weights in the file of {run.config.objective} differ; "
-                "give them two file names."
+                f"Cannot compare {same.path} with {run.path}: the weights in the file of {run.config.objective} "
+                "differ; give them two file names."
             )
         members[run.config.seed] = run
     common = sorted(set.intersection(*(set(members) for members in grouped.values())))
