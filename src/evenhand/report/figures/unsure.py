@@ -1,15 +1,16 @@
 """Prediction sets of each class: coverage on test images, and how many classes a set holds."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from evenhand.core.errors import EvenhandError
+from evenhand.metrics.predictions import Predictions
 from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import MOST_DRAWN, PageFigure, Shown
 from evenhand.report.figures.style import INK, MOST_NAMED, clear_frame, heading, literal, new_figure, widest
-from evenhand.runs.run import Run
+from evenhand.runs.run import Run, none_if_unreadable
 from evenhand.runs.unsure import as_used, set_rule, summarise_sets
 
 COVERAGE = 0.9
@@ -19,9 +20,9 @@ COVERAGE = 0.9
 def coverage_by_class(run: Run, coverage: float = COVERAGE) -> Figure:
     """Draw the coverage of each class by the prediction sets of a run, and their mean sizes.
 
-    Prediction sets are calibrated on the run's calibration images and evaluated on its test images. Lines are 95% Wilson
-    intervals over test images. Hollow: a class with too few calibration images, which is in every set. With more than 30
-    classes, those of the lowest coverage are drawn.
+    Prediction sets are calibrated on the run's calibration images and evaluated on its test images. Lines are 95%
+    Wilson intervals over test images. Hollow: a class with too few calibration images, which is in every set. With more
+    than 30 classes, those of the lowest coverage are drawn.
 
     Args:
         run: a finished run with calibration images.
@@ -61,22 +62,20 @@ def _on_page(data: ReportData, panel: str) -> Shown:
     run = _calibrated(data)[panel]
     found = summarise_sets(set_rule(run, COVERAGE), as_used(run, run.predictions))
     alt = (
-        f"Prediction sets of {panel} at a coverage of {COVERAGE:.0%}: {found['mean_size']:.2f} classes in the mean; more "
-        f"than one class for {found['unsure']:.1%} of images, all classes for {found['full']:.1%}."
+        f"Prediction sets of {panel} at a coverage of {COVERAGE:.0%}: {found['mean_size']:.2f} classes in the mean; "
+        f"more than one class for {found['unsure']:.1%} of images, all classes for {found['full']:.1%}."
     )
     return Shown(coverage_by_class(run), alt, points=len(found["per_class"]) > MOST_DRAWN)
 
 
 def _calibrated(data: ReportData) -> dict[str, Run]:
     """Return the first seed of each name, if it has calibration images."""
-    found = {}
-    for name, seeds in data.finished.items():
-        try:
-            if seeds[0].calibration_predictions is not None:
-                found[name] = seeds[0]
-        except EvenhandError:  # damaged, and not needed for the rest of the page
-            continue
-    return found
+    first = {name: seeds[0] for name, seeds in data.finished.items()}
+    return {name: run for name, run in first.items() if none_if_unreadable(partial(_calibration, run)) is not None}
+
+
+def _calibration(run: Run) -> Predictions | None:
+    return run.calibration_predictions
 
 
 def _panels(data: ReportData) -> Iterable[str]:
@@ -88,7 +87,7 @@ UNSURE = PageFigure(
     "calibration",
     _on_page,
     condition=lambda data: data.comparable() and bool(_calibrated(data)),
-    caption=f"Prediction sets that cover each class in {COVERAGE:.0%} of its images or more: evaluated on test images, "
-    "calibrated on calibration images (their number in brackets). Hollow: too few of them, so the class is in every set.",
+    caption=f"Prediction sets that cover each class in {COVERAGE:.0%} of its images or more, on test images. "
+    "In brackets: calibration images. Hollow: too few of them, so the class is in every set.",
     panels=_panels,
 )
