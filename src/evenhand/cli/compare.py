@@ -34,7 +34,7 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="Objective to compare with; ce if listed.")] = None,
     costs: Costs = None,
     prior: Prior = None,
-    metric: Annotated[str, typer.Option(help="Recommend by balanced_accuracy or cost.")] = "balanced_accuracy",
+    metric: Annotated[str, typer.Option(help="Recommend by this or cost.")] = "balanced_accuracy",
     jobs: Jobs = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
