@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,18 @@ from evenhand.cli.options import (
     with_run_options,
 )
 from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark
+
+if TYPE_CHECKING:
+    from evenhand.runs.config import Config
+
+
+def class_names_of(config: "Config") -> tuple[str, ...]:
+    """Return the classes of the source of a config."""
+    from evenhand.data.sources import load_source
+
+    return load_source(
+        config.data.source, data_root=config.data.root, allow_outside=config.data.allow_outside
+    ).class_names
 
 
 @with_run_options
@@ -61,6 +73,7 @@ def compare(
     from evenhand.experiments.comparison._costs import check_metric, cost_table, with_costs
     from evenhand.experiments.comparison._unsure import unsure_sentence
     from evenhand.report.page import write_report
+    from evenhand.training.cost_files import read_costs
     from evenhand.training.recipe_choice import make_run_config
 
     by = check_metric(metric, costs, seeds)
@@ -69,6 +82,8 @@ def compare(
     if not 0 <= margin < 100:
         raise EvenhandError(f"The margin is 0 to 100 points, got --margin {margin:g}.")
     base, why = make_run_config(options.recipe, options.config, options.settings, **options.flags)
+    if costs is not None and not base.data.drop_small:  # before anything is trained
+        read_costs(costs, class_names_of(base))
     plan = plan_comparison(
         base,
         objectives.split(","),

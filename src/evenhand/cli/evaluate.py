@@ -54,12 +54,15 @@ def evaluate(
         check_folder(out)
     if not as_json:
         begin(f"evaluating {run} on {'its own test set' if source is None else source}")
+    from evenhand.training.decisions import check_decisions, evaluate_decisions
     from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
     from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 
     wish = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
     wanted = {"--costs": costs, "--coverage": coverage, "--min-precision": min_precision}
     asked = [name for name, value in wanted.items() if value is not None]
+    if asked:
+        check_decisions(Run(run), costs=costs, coverage=coverage, min_precision=min_precision)
     options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
     given = [name for name, is_given in options.items() if is_given]
     if wish != AdjustmentRequest():
@@ -80,8 +83,6 @@ def evaluate(
         result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
         written = []
     if asked:
-        from evenhand.training.decisions import evaluate_decisions
-
         added = evaluate_decisions(
             Run(run), result.predictions, costs=costs, prior=prior, coverage=coverage, min_precision=min_precision
         )

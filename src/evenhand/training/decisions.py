@@ -203,3 +203,15 @@ def evaluate_decisions(
     if min_precision is not None:
         found["answers"] = summarise_answers(answer_rule(run, min_precision), as_used(run, predictions))
     return found
+
+
+def check_decisions(
+    run: Run, *, costs: Path | str | None = None, coverage: float | None = None, min_precision: float | None = None
+) -> None:
+    """Refuse what :func:`evaluate_decisions` would refuse, before images are predicted."""
+    if costs is not None:
+        read_costs(costs, run.predictions.class_names)
+    if coverage is not None:
+        set_rule(run, coverage)
+    if min_precision is not None:
+        answer_rule(run, min_precision)

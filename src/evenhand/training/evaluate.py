@@ -206,10 +206,10 @@ def _seen_in_training(folder: Run, table: SampleTable, predictions: Predictions)
     named = none_if_unreadable(lambda: folder.splits)
     if named is None or named.source != table.name:
         return ()
-    seen = np.isin(predictions.ids, named.train + named.val).sum()
+    seen = np.isin(predictions.ids, named.train + named.val + named.calibration).sum()
     if not seen:
         return ()
     return (
-        f"{seen:,} of these {len(predictions):,} images have the names of training or validation images, so the "
-        "results are too optimistic; leave SOURCE out to evaluate on the test set.",
+        f"{seen:,} of these {len(predictions):,} images have the names of training, validation or calibration images, so "
+        "the results are too optimistic; leave SOURCE out to evaluate on the test set.",
     )
