@@ -71,5 +71,7 @@ def test_weights_of_other_classes_are_refused(file: Path) -> None:
             weights_in_order(weights, names)
     with pytest.raises(EvenhandError, match="give one of them"):
         ObjectiveSpec("ce+weights:file=w.csv:by=effective")
+    with pytest.raises(EvenhandError, match="class_weights are the content of a file"):
+        make_config(settings=["class_weights={a: 1}"])
     with pytest.raises(EvenhandError, match="weights of 0 classes, but there are 2"):
         build_objective("ce+weights:file=w.csv", counts=[3, 4])

@@ -239,11 +239,15 @@ class Config(_Section):
     @classmethod
     def _read_class_weights(cls, content: Any) -> Any:
         """Read the file of class weights, unless its content is there: a run is repeated with the same weights."""
-        if not isinstance(content, dict) or not isinstance(content.get("objective"), str):
+        if not isinstance(content, dict) or not isinstance(content.get("objective", ""), str):
             return content
-        file = weights_file(ObjectiveSpec(content["objective"]))
+        file = weights_file(ObjectiveSpec(content.get("objective") or "ce"))
         if file is None:
-            return {key: value for key, value in content.items() if key != "class_weights"}
+            if content.get("class_weights") is not None:
+                raise EvenhandError(
+                    "class_weights are the content of a file; name it with objective=weights:file=FILE."
+                )
+            return content
         return content if content.get("class_weights") else {**content, "class_weights": _read_weights(file)}
 
     @model_validator(mode="after")

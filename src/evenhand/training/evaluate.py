@@ -210,6 +210,6 @@ def _seen_in_training(folder: Run, table: SampleTable, predictions: Predictions)
     if not seen:
         return ()
     return (
-        f"{seen:,} of these {len(predictions):,} images have the names of training, validation or calibration images, so "
-        "the results are too optimistic; leave SOURCE out to evaluate on the test set.",
+        f"{seen:,} of these {len(predictions):,} images have the names of training, validation or calibration images, "
+        "so the results are too optimistic; leave SOURCE out to evaluate on the test set.",
     )
