@@ -3,7 +3,8 @@
     evenhand export RUN --onnx model.onnx
     python examples/onnx_predict.py model.onnx IMAGE...
 
-Prints the most probable class of each image. Preprocessing is stored in the model's metadata.
+Prints the most probable class of each image, or that of least expected cost for a model exported with --costs.
+Preprocessing and costs are stored in the model's metadata.
 """
 
 import argparse
@@ -70,6 +71,14 @@ def load(path: Path | str) -> tuple[onnxruntime.InferenceSession, dict[str, Any]
     return session, {key: json.loads(value) for key, value in metadata.items() if key not in ("model", "producer")}
 
 
+def decide(logits: NDArray[np.float32], costs: list[list[float]] | None) -> int:
+    """Return the most probable class, or with costs (true x predicted) the class of least expected cost."""
+    if costs is None:
+        return int(logits.argmax())
+    odds = np.exp(logits.astype(np.float64) - logits.max())
+    return int((odds / odds.sum() @ np.array(costs)).argmin())
+
+
 def main() -> None:
     """Classify the images named on the command line."""
     parser = argparse.ArgumentParser(description="Classify images with a model that evenhand exported to ONNX.")
@@ -90,7 +99,7 @@ def main() -> None:
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             sys.exit(f"Cannot read {image}: {error}.")
         (logits,) = session.run(["logits"], {"images": pixels[None]})
-        print(f"{image}: {class_names[int(logits[0].argmax())]}")
+        print(f"{image}: {class_names[decide(logits[0], metadata.get('costs'))]}")
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ MATTERS = (
     "data.image_size=16",
     "data.test_fraction=0.3",
     "data.val_fraction=0.2",
+    "data.calibration_fraction=0.2",
     "data.split_seed=1",
     "data.rotate=true",
     "data.drop_small=true",
@@ -198,6 +199,7 @@ DOES_NOT = (
     "data.allow_outside=true",
     "objective=cce:gamma=-1",
     "data.imbalance=none",
+    "class_weights=null",  # those of a file are in tests/runs/test_class_weights.py
 )
 
 

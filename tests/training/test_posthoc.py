@@ -237,7 +237,7 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
         "so they cannot be changed to others; use --adjust.": (smoothed, {"prior": "train"}),
         "--adjust takes auto or a number from 0 to 10, got ''.": (plain, {"adjust": ""}),
         "--normalise takes auto or a number from 0 to 10, got ''.": (plain, {"normalise": ""}),
-        "--prior takes train, balanced or a file of class shares, got ''.": (plain, {"prior": ""}),
+        "--prior takes train, uniform or a file of class shares, got ''.": (plain, {"prior": ""}),
         "There is no run or file of weights": (Run(tmp_path / "nothing"), {"prior": "balanced"}),
         "Cannot read class shares from nowhere.csv: No such file or directory.": (plain, {"prior": "nowhere.csv"}),
     }

@@ -3,12 +3,35 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evenhand.cli.options import Engine, Jobs, Quiet, RayAddress, RunOptions, Slurm, Status, with_run_options
+from evenhand.cli.options import (
+    Costs,
+    Engine,
+    Jobs,
+    Prior,
+    Quiet,
+    RayAddress,
+    RunOptions,
+    Slurm,
+    Status,
+    with_run_options,
+)
 from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark, show_kept
+
+if TYPE_CHECKING:
+    from evenhand.runs.config import Config
+
+
+def class_names_of(config: "Config") -> tuple[str, ...]:
+    """Return the classes of the source of a config."""
+    from evenhand.data.sources import load_source
+
+    return load_source(
+        config.data.source, data_root=config.data.root, allow_outside=config.data.allow_outside
+    ).class_names
 
 
 @with_run_options
@@ -22,6 +45,9 @@ def compare(
     most_seeds: Annotated[int, typer.Option(help="Maximum number of seeds without --seeds.")] = 12,
     margin: Annotated[float, typer.Option(help="Equivalence margin in percentage points.")] = 1.0,
     baseline: Annotated[str | None, typer.Option(help="Objective to compare with; ce if listed.")] = None,
+    costs: Costs = None,
+    prior: Prior = None,
+    metric: Annotated[str, typer.Option(help="Recommend by this or cost.")] = "balanced_accuracy",
     jobs: Jobs = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
@@ -37,6 +63,8 @@ def compare(
     Seeds are added until everything is decided: interim analyses with 3, 5, 8 and 12 seeds together make at most 5%
     false claims. Finished runs are kept: the same command continues after an interruption. Which objectives to try:
     `evenhand guide objectives`, and `evenhand objectives` lists their parts.
+
+    With --costs, what the decisions of each objective cost for the class shares of --prior (default: uniform).
     """
     if not (quiet or as_json or status):
         begin(f"comparing {objectives} on {options.flags['data__source'] or 'the source of the config'}")
@@ -44,12 +72,20 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
+    from evenhand.experiments.comparison._costs import check_metric, cost_table, with_costs
+    from evenhand.experiments.comparison._unsure import unsure_sentence
     from evenhand.report.page import write_report
+    from evenhand.training.cost_files import read_costs
     from evenhand.training.recipe_choice import make_run_config
 
+    by = check_metric(metric, costs, seeds)
+    if prior is not None and costs is None:
+        raise EvenhandError("--prior is for costs; give --costs, or leave it out.")
     if not 0 <= margin < 100:
         raise EvenhandError(f"The margin is 0 to 100 points, got --margin {margin:g}.")
     base, why = make_run_config(options.recipe, options.config, options.settings, **options.flags)
+    if costs is not None and not base.data.drop_small:  # before anything is trained
+        read_costs(costs, class_names_of(base))
     plan = plan_comparison(
         base,
         objectives.split(","),
@@ -78,13 +114,19 @@ def compare(
         except EvenhandError:
             show_failures(progress.failures)  # a failure may be why nothing can be compared
             raise
-    if raw:
+    if costs is not None:
+        comparison = with_costs(comparison, costs, prior=prior, metric=by)
+        written = write_comparison(comparison, plan.folder, raw=raw)
+    elif raw:
         written = write_comparison(comparison, plan.folder, raw=True)
     page = write_report([written[0]])
     if as_json:
         echo_json(comparison.to_json(plan.folder))
     elif not quiet:
         echo(comparison.table().rstrip())
+        if comparison.costs is not None:
+            echo(f"\n{cost_table(comparison.costs)}")
+        echo(f"\n{unsure_sentence(comparison, plan.folder)}".rstrip())
         echo(f"\n{GUIDE}\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
         show_kept(plan.folder)
     show_failures(progress.failures)

@@ -1,12 +1,14 @@
 """`evenhand evaluate`: evaluate a finished run, on its own test set or on other images."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenhand.cli.options import DataRoot
+from evenhand.cli.decisions import show_decisions
+from evenhand.cli.options import Costs, Coverage, DataRoot, MinPrecision, Prior
 from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, remark
 from evenhand.core.text import some
 from evenhand.runs.filenames import ADJUSTMENT
@@ -26,8 +28,11 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Folder for predictions and summary.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     adjust: Annotated[str | None, typer.Option(help="Post-hoc logit adjustment with this TAU, or auto.")] = None,
-    prior: Annotated[str | None, typer.Option(help="Convert to a prior: train, balanced or CSV.")] = None,
+    prior: Prior = None,
     normalise: Annotated[str | None, typer.Option(help="Tau-normalise the last layer with this TAU, or auto.")] = None,
+    costs: Costs = None,
+    coverage: Coverage = None,
+    min_precision: MinPrecision = None,
 ) -> None:
     """Evaluate a run on a test set.
 
@@ -35,6 +40,9 @@ def evaluate(
     saved in the run and applied by predict, export and load.
 
     TAU auto: the one with the best validation balanced accuracy.
+
+    With --costs, decisions of least expected cost are evaluated for the class shares of --prior (default: uniform), and
+    nothing is saved. --coverage and --min-precision need calibration images, see docs/unsure-and-costs.md.
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.files import check_folder
@@ -46,13 +54,20 @@ def evaluate(
         check_folder(out)
     if not as_json:
         begin(f"evaluating {run} on {'its own test set' if source is None else source}")
+    from evenhand.training.decisions import check_decisions, evaluate_decisions
     from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
     from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 
-    wish = AdjustmentRequest(adjust, prior, normalise)
+    wish = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
+    wanted = {"--costs": costs, "--coverage": coverage, "--min-precision": min_precision}
+    asked = [name for name, value in wanted.items() if value is not None]
+    if asked:
+        check_decisions(Run(run), costs=costs, coverage=coverage, min_precision=min_precision)
     options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
     given = [name for name, is_given in options.items() if is_given]
     if wish != AdjustmentRequest():
+        if asked:
+            raise EvenhandError(f"{asked[0]} cannot be combined with an adjustment; give it first, on its own.")
         if source is not None:
             raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
         if normalise is None and given:
@@ -67,6 +82,11 @@ def evaluate(
     else:
         result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
         written = []
+    if asked:
+        added = evaluate_decisions(
+            Run(run), result.predictions, costs=costs, prior=prior, coverage=coverage, min_precision=min_precision
+        )
+        result = replace(result, summary={**result.summary, **added})
     if out is not None:
         into = Run(out)
         written += [into.write_predictions(result.predictions), into.write_summary(result.summary)]
@@ -74,6 +94,8 @@ def evaluate(
         echo_json(result.summary, indent=2)
     else:
         show(result.summary)
+        if asked:
+            show_decisions(result.summary)
     for line in result.remarks:
         remark(line)
     for path in written:

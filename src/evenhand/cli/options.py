@@ -83,6 +83,10 @@ Slurm = Annotated[
 ]
 Status = Annotated[bool, typer.Option("--status", help="Show the runs and the analyses, and exit.")]
 EnsembleOfRuns = Annotated[bool, typer.Option("--ensemble", help="Average all recommended runs of a comparison.")]
+Costs = Annotated[Path | None, typer.Option(help="CSV of costs per class, or true x predicted.")]
+Prior = Annotated[str | None, typer.Option(help="Class shares in use: train, uniform or CSV.")]
+Coverage = Annotated[float | None, typer.Option(help="Prediction sets with this coverage of each class.")]
+MinPrecision = Annotated[float | None, typer.Option(help="Answer with this precision, else unsure.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
 
 

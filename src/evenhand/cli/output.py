@@ -39,14 +39,16 @@ def remark(text: str) -> None:
     echo(f"evenhand: {clipped(text, LONGEST_LINE)}", err=True)
 
 
-def show_chosen_model(run: Path, *, ensemble: bool) -> None:
-    """Print which model of a comparison is used, and the adjustment that a run was given."""
+def show_chosen_model(run: Path, *, ensemble: bool, prior: str | None = None) -> None:
+    """Print which model of a comparison is used, and the class shares or the adjustment that are applied."""
     from evenhand.runs.comparison import is_comparison, read_recommended
     from evenhand.runs.run import Run
 
+    if prior is not None:
+        remark(f"probabilities are for the class shares: {prior}")
     if not is_comparison(run):
         adjustment = Run(run).adjustment if run.is_dir() else None
-        if adjustment is not None:
+        if adjustment is not None and prior is None:
             remark(f"applying the run's adjustment: {adjustment.describe()}")
         return
     best = read_recommended(run)

@@ -7,19 +7,28 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from evenhand.cli.options import EnsembleOfRuns
+from evenhand.cli.options import Costs, Coverage, EnsembleOfRuns, MinPrecision, Prior
 from evenhand.cli.output import remark, show_chosen_model
+
+if TYPE_CHECKING:
+    from evenhand.training.decisions import UnsureBatch
+    from evenhand.training.predict import BatchPrediction, TrainedModel
 
 MOST_LISTED = 5
 """Classes per image."""
 STDIN = "-"
+UNSURE = "unsure"
+SEPARATOR = "|"
+"""Between the classes of a prediction set, in a CSV."""
 
 Top: TypeAlias = list[tuple[str, float]]
-Write: TypeAlias = Callable[[str, Top], object]
+Extra: TypeAlias = dict[str, Any]
+"""What is answered next to the probabilities, by the name of its column."""
+Write: TypeAlias = Callable[[str, Extra, Top], object]
 
 
 def predict(
@@ -33,30 +42,54 @@ def predict(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 64,
     ensemble: EnsembleOfRuns = False,
+    costs: Costs = None,
+    prior: Prior = None,
+    coverage: Coverage = None,
+    min_precision: MinPrecision = None,
 ) -> None:
     """Classify images.
 
     Writes the five most probable classes of each.
 
     For a comparison, the recommended objective's run that is best on validation is used, or all its seeds.
+
+    Also written: with --costs, the class of least expected cost for the class shares of --prior (default: uniform);
+    with --coverage, a set of classes; with --min-precision, the class or "unsure". See docs/unsure-and-costs.md.
     """
     from evenhand.core.errors import EvenhandError
+    from evenhand.training.decisions import load_unsure
     from evenhand.training.predict import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:
         raise EvenhandError(f"There is no file or folder {lost[0]}.")
-    model = load(run, ensemble=ensemble)
-    show_chosen_model(run, ensemble=ensemble)
+    if coverage is None and min_precision is None:
+        model = load(run, ensemble=ensemble, prior=prior, costs=costs)
+        show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))
+        batches: Iterator[BatchPrediction | UnsureBatch] = model.stream(
+            find_images(paths), batch_size, skip_bad=skip_bad
+        )
+    else:
+        for flag, given in (("--ensemble", ensemble), ("--costs", costs), ("--prior", prior)):
+            if given:
+                raise EvenhandError(f"{flag} cannot be combined with --coverage or --min-precision; leave it out.")
+        unsure = load_unsure(run, coverage=coverage, min_precision=min_precision)
+        model = unsure.model
+        show_chosen_model(run, ensemble=unsure.sets is not None and unsure.sets.calibration.folds > 1)
+        for line in unsure.describe():
+            remark(line)
+        batches = unsure.stream(find_images(paths), batch_size, skip_bad=skip_bad)
     listed = min(MOST_LISTED, len(model.class_names))
     done, bad = 0, 0
     with _output(out, run) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
         write: Write | None = None  # the heading is written with the first batch
-        for answer in model.stream(find_images(paths), batch_size, skip_bad=skip_bad):
+        for answer in batches:
+            extras = _extras(model, answer)
             write = write or (_json_writer(target, raw) if as_json else _csv_writer(target, listed, raw))
-            for item, row in zip(answer.items, answer.probabilities, strict=True):
+            for item, extra, row in zip(answer.items, extras, answer.probabilities, strict=True):
                 order = (-row).argsort(kind="stable")[:listed]
-                write(_printable(str(item)), [(model.class_names[k], float(f"{row[k]:.6g}")) for k in order])
+                top = [(model.class_names[k], float(f"{row[k]:.6g}")) for k in order]
+                write(_printable(str(item)), extra, top)
             for item, reason in answer.bad:
                 remark(f"left out {_printable(str(item))}: {reason}")
             done, bad = done + len(answer.items), bad + len(answer.bad)
@@ -64,6 +97,30 @@ def predict(
         if not done:
             named = "the list on stdin" if paths == [STDIN] else ", ".join(paths)
             raise EvenhandError(f"None of the {bad} images can be read." if bad else f"There are no images in {named}.")
+
+
+def _extras(model: "TrainedModel", answer: "BatchPrediction | UnsureBatch") -> list[Extra]:
+    """Return what is answered for each image of a batch, next to the probabilities."""
+    from evenhand.metrics.costs import expected_costs
+    from evenhand.training.decisions import UnsureBatch
+
+    names, rows = model.class_names, answer.probabilities
+    if not isinstance(answer, UnsureBatch):
+        if model.costs is None:
+            return [{} for _ in rows]
+        least = expected_costs(rows, model.costs).min(1)
+        return [
+            {"answer": names[k], "expected_cost": float(f"{cost:.6g}")}
+            for k, cost in zip(model.decide(rows), least, strict=True)
+        ]
+    extras: list[Extra] = [{} for _ in rows]
+    for place, extra in enumerate(extras):
+        if answer.answered is not None:
+            extra["answer"] = names[int(rows[place].argmax())] if answer.answered[place] else UNSURE
+        if answer.sets is not None:
+            order = [int(k) for k in (-rows[place]).argsort(kind="stable") if answer.sets[place, k]]
+            extra |= {"set_size": len(order), "set": [names[k] for k in order]}
+    return extras
 
 
 def find_images(paths: Iterable[str]) -> Iterator[str]:
@@ -100,13 +157,18 @@ def _csv_writer(target: IO[str], listed: int, raw: bool) -> Write:
     from evenhand.core.text import plain_cell, visible
 
     write_row = csv_writer(target)
-    heading = ["file", "class", "probability"]
+    heading = ["class", "probability"]
     for place in range(2, listed + 1):
         heading += [f"class_{place}", f"probability_{place}"]
-    write_row(heading)
+    begun = False
 
-    def write(file: str, top: Top) -> None:
-        cells: list[object] = [file, *(field for pair in top for field in pair)]
+    def write(file: str, extra: Extra, top: Top) -> None:
+        nonlocal begun
+        if not begun:
+            write_row(["file", *extra, *heading])
+            begun = True
+        added = [SEPARATOR.join(value) if isinstance(value, list) else value for value in extra.values()]
+        cells: list[object] = [file, *added, *(field for pair in top for field in pair)]
         if target.isatty() and not raw:
             cells = [visible(each) if isinstance(each, str) else each for each in cells]
         write_row(cells if raw else [plain_cell(cell) for cell in cells])
@@ -117,9 +179,9 @@ def _csv_writer(target: IO[str], listed: int, raw: bool) -> Write:
 def _json_writer(target: IO[str], raw: bool) -> Write:
     from evenhand.core.text import json_line
 
-    def write(file: str, top: Top) -> None:
+    def write(file: str, extra: Extra, top: Top) -> None:
         listed = [{"class": name, "probability": probability} for name, probability in top]
-        row = {"file": file, **listed[0], "top": listed}
+        row = {"file": file, **extra, **listed[0], "top": listed}
         target.write((json.dumps(row, ensure_ascii=False) if raw else json_line(row)) + "\n")
 
     return write

@@ -1,6 +1,6 @@
 """Stratified splits: every class is in training and test, and no group is in two splits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ Rows = NDArray[np.int64]
 
 # Classes with fewer training images have none in validation: they need each one for training.
 MIN_VALIDATED = 5
+MIN_CALIBRATED = 9
+"""Images with which prediction sets of 90% coverage can leave a class out."""
+MOST_CALIBRATED = 3
+"""At most one in so many training images of a class is set aside for calibration to reach that."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,8 @@ class Splits:
     counts: NDArray[np.int64]
     """(K,): training images per class after any imbalance, before the validation split."""
     notes: tuple[str, ...] = ()
+    calibration: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Rows set aside to calibrate prediction sets: neither trained on nor used for any selection."""
 
 
 def make_splits(
@@ -40,6 +46,7 @@ def make_splits(
     rotation: int = 0,
     test_fraction: float = 0.2,
     val_fraction: float = 0.1,
+    calibration_fraction: float = 0.0,
 ) -> Splits:
     """Split a table into training, validation and test rows.
 
@@ -58,6 +65,8 @@ def make_splits(
         test_fraction: fraction of each class for testing, at least one image of each.
         val_fraction: fraction of each class for validation, at least one image of each class of 5 or more and none of
             smaller ones; 0: no validation set.
+        calibration_fraction: fraction of the training images of each class set aside for calibration, at least 9, and
+            none of a class of which 9 would be more than a third; 0: no calibration set.
 
     Raises:
         EvenhandError: classes cannot have both a training and a test image; the message names them.
@@ -72,7 +81,8 @@ def make_splits(
         >>> len(splits.test)
         359
     """
-    for name, share in (("test", test_fraction), ("validation", val_fraction)):
+    fractions = {"test": test_fraction, "validation": val_fraction, "calibration": calibration_fraction}
+    for name, share in fractions.items():
         if not 0 <= share < 1 or (name == "test" and share == 0):
             raise EvenhandError(f"The {name} fraction must be above 0 and below 1, got {share}.")
     if not 0 < fraction <= 1:
@@ -98,16 +108,33 @@ def make_splits(
         keep = imbalance.counts(table.counts(train), ordered, table.class_names, fraction=fraction)
         train = subset(table.labels, train, keep, seed)
     counts = table.counts(train)
+    train, calibration = _cut_calibration(table, train, calibration_fraction, seed)
     if own_val is not None:
-        return Splits(train, own_val, test, counts)
+        return Splits(train, own_val, test, counts, calibration=calibration)
     if val_fraction == 0:
-        return Splits(train, train[:0], test, counts)
-    targets = np.maximum(np.rint(val_fraction * counts), 1).astype(np.int64)
-    targets[counts < MIN_VALIDATED] = 0
+        return Splits(train, train[:0], test, counts, calibration=calibration)
+    left = table.counts(train)
+    targets = np.maximum(np.rint(val_fraction * left), 1).astype(np.int64)
+    targets[left < MIN_VALIDATED] = 0
     train, val = _cut(table, train, targets, "validation", seed)
     unseen = [name for name, count in zip(table.class_names, table.counts(val), strict=True) if count == 0]
     notes = (f"No validation images of {some(unseen)}: not included in the validation mean.",) if unseen else ()
-    return Splits(train, val, test, counts, notes)
+    return Splits(train, val, test, counts, notes, calibration)
+
+
+def _cut_calibration(table: SampleTable, train: Rows, fraction: float, seed: int) -> tuple[Rows, Rows]:
+    """Set calibration images aside; return the remaining training rows and those of calibration."""
+    if fraction == 0:
+        return train, train[:0]
+    counts = table.counts(train)
+    targets = np.maximum(np.rint(fraction * counts), MIN_CALIBRATED).astype(np.int64)
+    targets[counts < MOST_CALIBRATED * MIN_CALIBRATED] = 0
+    if not targets.any():
+        raise EvenhandError(
+            f"No class of {table.name} has {MOST_CALIBRATED * MIN_CALIBRATED} training images, the fewest of which "
+            f"{MIN_CALIBRATED} are set aside for calibration; leave out data.calibration_fraction."
+        )
+    return _cut(table, train, targets, "calibration", seed)
 
 
 def drop_small_classes(table: SampleTable) -> SampleTable:

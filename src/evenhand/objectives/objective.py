@@ -231,6 +231,7 @@ def build_objective(
     epochs: int = 1,
     device: torch.device | str = "cpu",
     until: int | None = None,
+    class_weights: Sequence[float] | None = None,
 ) -> Objective:
     """Build an objective for a training set.
 
@@ -240,6 +241,7 @@ def build_objective(
         epochs: number of training epochs.
         device: of the batches.
         until: leave out parts that start after this epoch, counted from 1: its weights were trained without them.
+        class_weights: a weight per class, (K,), for `weights:file=...`.
 
     Raises:
         EvenhandError: there is no such objective, or these data do not allow it.
@@ -251,7 +253,8 @@ def build_objective(
         >>> build_objective("balanced-softmax+cce", counts=[90, 10]).offset
         tensor([-0.1054, -2.3026])
     """
-    stats = TrainingStats(tuple(int(count) for count in counts), epochs)
+    given = None if class_weights is None else tuple(float(weight) for weight in class_weights)
+    stats = TrainingStats(tuple(int(count) for count in counts), epochs, given)
     parts = ObjectiveSpec(spec).parts
     if until is not None:
         parts = tuple(part for part in parts if part.first_epoch(stats) <= until)

@@ -55,6 +55,8 @@ class TrainingStats:
     counts: tuple[int, ...]
     """Training images per class, without validation images."""
     epochs: int = 1
+    class_weights: tuple[float, ...] | None = None
+    """A weight per class, in any unit, where a file of them is given."""
 
     @property
     def num_classes(self) -> int:

@@ -15,39 +15,51 @@ if TYPE_CHECKING:
 
 
 class ClassWeights(WeightsPart):
-    """Class weights that correct for the class counts; their mean over the training images is 1."""
+    """Class weights, from the class counts or from a file; their mean over the training images is 1."""
 
     name = "weights"
     tuning_grid = ({"by": "effective"},)
     by: Literal["inverse", "effective"] = Field("inverse", description="one over the count, or the effective number")
     beta: float = Field(0.999, gt=0, lt=1, description="beta of the effective number, for by=effective")
+    file: str | None = Field(None, min_length=1, description="CSV of classes and weights, in place of by")
 
     @model_validator(mode="after")
-    def _beta_is_used(self) -> ClassWeights:
+    def _settings_are_used(self) -> ClassWeights:
+        if self.file is not None and {"by", "beta"} & self.model_fields_set:
+            raise EvenhandError(f"{self.name} takes its weights by the class counts or from a file; give one of them.")
         if self.by == "inverse" and "beta" in self.model_fields_set:
             raise EvenhandError(f"beta of {self.name} is for by=effective; leave it out, or add by=effective.")
         return self
 
     def weights(self, stats: TrainingStats, epoch: int) -> Tensor | None:  # noqa: ARG002
         """Return the weights."""
+        return self._values(stats)
+
+    def check_stats(self, stats: TrainingStats) -> None:
+        """Refuse a file whose weights were not read, or are of another number of classes."""
+        found = 0 if stats.class_weights is None else len(stats.class_weights)
+        if self.file is not None and found != stats.num_classes:
+            raise EvenhandError(f"{self.file} has weights of {found} classes, but there are {stats.num_classes}.")
+
+    def _values(self, stats: TrainingStats) -> Tensor:
+        import torch
+
         from evenhand.losses import functional
 
-        return functional.class_weights(stats.counts, self.by, beta=self.beta)
+        if self.file is None:
+            return functional.class_weights(stats.counts, self.by, beta=self.beta)
+        given = torch.tensor(stats.class_weights, dtype=torch.float64)
+        return (given / (given * torch.from_numpy(stats.shares)).sum()).float()
 
     def prior(self, shares: Shares, stats: TrainingStats) -> Shares | None:
-        """Return equal frequencies for inverse weights."""
-        from evenhand.losses import functional
-
-        if self.by != "inverse" or not self.implies_prior:
+        """Return the frequencies times the weights, for inverse weights (equal frequencies) and those of a file."""
+        if (self.file is None and self.by != "inverse") or not self.implies_prior:
             return None
-        return normalised(shares * np.asarray(functional.class_weights(stats.counts).double()))
+        return normalised(shares * np.asarray(self._values(stats).double()))
 
     def describe(self, stats: TrainingStats) -> PartSummary:
         """Describe the weights."""
-        from evenhand.losses import functional
-
-        weights = functional.class_weights(stats.counts, self.by, beta=self.beta)
-        return PartSummary("weight of an image", weights.double().numpy())
+        return PartSummary("weight of an image", self._values(stats).double().numpy())
 
 
 class DeferredWeights(ClassWeights):

@@ -235,6 +235,39 @@ class ComparedRun(_Content):
     """None where it was not picked."""
 
 
+class CostRow(_Content):
+    """What the decisions of one objective cost per image: means over seeds."""
+
+    objective: str
+    realised: float
+    """On the test images, at the class shares where the model is used."""
+    spread: float | None = None
+    """Standard deviation over seeds; None with one."""
+    expected: float
+    """By the model's probabilities."""
+    most_probable: float
+    """Realised by deciding for the most probable class instead."""
+    difference: float | None = None
+    """From the baseline; None for the baseline itself, and with one seed."""
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    outcome: str = ""
+    """`better` is cheaper."""
+
+
+class CostComparison(_Content):
+    """Costs of the decisions of all objectives."""
+
+    prior: str
+    metric: str
+    """What the comparison recommends by: `cost` or `balanced_accuracy`."""
+    matrix: list[list[float]]
+    """The cost of each true class (row) predicted as each class (column)."""
+    rows: list[CostRow]
+    verdict: str
+
+
 class Comparison(_Content):
     """Runs of several objectives and seeds, compared.
 
@@ -280,6 +313,8 @@ class Comparison(_Content):
     method: str
     """How differences were tested."""
     notes: list[str]
+    costs: CostComparison | None = None
+    """Where costs were given."""
 
     @classmethod
     def read(cls, path: os.PathLike[str] | str) -> "Comparison":

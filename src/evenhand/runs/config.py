@@ -18,6 +18,7 @@ from evenhand.core.files import write_text
 from evenhand.data.imbalance import Imbalance
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs._safe_yaml import MOST_DEPTH, Unreadable, parse_yaml, read_yaml
+from evenhand.runs.class_weights import read_class_weights, weights_file
 from evenhand.runs.name_defaults import with_frozen
 
 RECIPES = ("small", "photos", "paper", "road-marking", "cifar-lt")
@@ -56,6 +57,10 @@ class DataConfig(_Section):
     """Fraction of all images for the test set, unless the source has one."""
     val_fraction: float = Field(0.1, ge=0, lt=1)
     """Fraction of the training images for validation."""
+    calibration_fraction: float = Field(0.0, ge=0, le=0.5)
+    """Fraction of the training images set aside for predict --coverage.
+
+    Also for --min-precision. Of each class at least 9, and none of a class of fewer than 27."""
     split_seed: int = Field(0, ge=0, le=_LARGEST)
     """Random seed of the test set, which does not depend on the run's seed unless it rotates."""
     rotate: bool = False
@@ -229,12 +234,32 @@ class Config(_Section):
     """Random seed."""
     track_test: bool = False
     """Log test accuracy per epoch (not for selection)."""
+    class_weights: dict[_Name, Annotated[float, Field(gt=0)]] | None = None
+    """Weights by class name; filled in from the file of weights:file=FILE."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Config":
         """Copy with other values; unlike those of other settings, the text of an objective is checked."""
         if update and "objective" in update:
-            update = {**update, "objective": ObjectiveSpec(update["objective"])}
+            objective = ObjectiveSpec(update["objective"])
+            file, own = weights_file(objective), weights_file(self.objective)
+            given = self.class_weights if file is not None and file == own else _read_weights(file)
+            update = {"class_weights": given, **update, "objective": objective}
         return super().model_copy(update=update, deep=deep)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_class_weights(cls, content: Any) -> Any:
+        """Read the file of class weights, unless its content is there: a run is repeated with the same weights."""
+        if not isinstance(content, dict) or not isinstance(content.get("objective", ""), str):
+            return content
+        file = weights_file(ObjectiveSpec(content.get("objective") or "ce"))
+        if file is None:
+            if content.get("class_weights") is not None:
+                raise EvenhandError(
+                    "class_weights are the content of a file; name it with objective=weights:file=FILE."
+                )
+            return content
+        return content if content.get("class_weights") else {**content, "class_weights": _read_weights(file)}
 
     @model_validator(mode="after")
     def _has_validation_images(self) -> "Config":
@@ -253,6 +278,10 @@ class Config(_Section):
         if start.weights is None and start.train == "head" and not self.model.pretrained:
             raise EvenhandError("start.train=head needs a trained body; give start.weights or model.pretrained=true.")
         return self
+
+
+def _read_weights(file: str | None) -> dict[str, float] | None:
+    return None if file is None else read_class_weights(file)
 
 
 def make_config(

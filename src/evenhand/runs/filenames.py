@@ -16,6 +16,8 @@ PREDICTIONS = "predictions.npz"
 """Predictions of the test images."""
 VALIDATION = "validation.npz"
 """Predictions of the validation images, if there are any."""
+CALIBRATION = "calibration.npz"
+"""Predictions of the calibration images, if there are any."""
 FEATURES = "features.npz"
 """The layer before the classifier, of some test images."""
 THUMBNAILS = "thumbnails.npz"
@@ -39,6 +41,7 @@ FILES = (
     STATE,
     PREDICTIONS,
     VALIDATION,
+    CALIBRATION,
     FEATURES,
     THUMBNAILS,
     SUMMARY,
@@ -46,7 +49,7 @@ FILES = (
     CHECKSUMS,
 )
 """All files of a run."""
-CHECKED = (BEST_WEIGHTS, LAST_WEIGHTS, STATE, PREDICTIONS, VALIDATION, FEATURES, THUMBNAILS)
+CHECKED = (BEST_WEIGHTS, LAST_WEIGHTS, STATE, PREDICTIONS, VALIDATION, CALIBRATION, FEATURES, THUMBNAILS)
 FOLDERS = ("weights", "state", TENSORBOARD)
 """Subfolders of a run, which contain no runs."""
 

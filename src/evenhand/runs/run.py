@@ -284,15 +284,19 @@ class Run:
         if not self.has(names.VALIDATION):
             return None
         validation = self._read_predictions(names.VALIDATION, "val")
-        test = none_if_unreadable(lambda: self.predictions)
         with self._naming(names.VALIDATION):
-            validation.check_finite()
-            for name in ("train_counts", "fitted_counts") if test is not None else ():
-                own, other = getattr(validation, name), getattr(test, name)
-                if own is not None and other is not None and not np.array_equal(own, other):
-                    raise EvenhandError(f"its {name} differ from those of {names.PREDICTIONS}.")
+            self._check_counts(validation)
             self._check_validation_score(validation)
         return validation
+
+    def _check_counts(self, predictions: Predictions) -> None:
+        """Refuse predictions of held-out images with other training counts than those of the test images."""
+        predictions.check_finite()
+        test = none_if_unreadable(lambda: self.predictions)
+        for name in ("train_counts", "fitted_counts") if test is not None else ():
+            own, other = getattr(predictions, name), getattr(test, name)
+            if own is not None and other is not None and not np.array_equal(own, other):
+                raise EvenhandError(f"its {name} differ from those of {names.PREDICTIONS}.")
 
     def _check_validation_score(self, validation: Predictions) -> None:
         """Refuse targets that contradict the result in the summary; rounding may move a few images."""
@@ -309,6 +313,21 @@ class Run:
         """Write the predictions of the validation images."""
         self._write_predictions(names.VALIDATION, predictions)
         self._forget("validation_predictions")
+
+    @cached_property
+    def calibration_predictions(self) -> Predictions | None:
+        """Predictions of the calibration images, without any adjustment; None: there are none."""
+        if not self.has(names.CALIBRATION):
+            return None
+        calibration = self._read_predictions(names.CALIBRATION, "calibration")
+        with self._naming(names.CALIBRATION):
+            self._check_counts(calibration)
+        return calibration
+
+    def write_calibration_predictions(self, predictions: Predictions) -> None:
+        """Write the predictions of the calibration images."""
+        self._write_predictions(names.CALIBRATION, predictions)
+        self._forget("calibration_predictions")
 
     @cached_property
     def features(self) -> Features:
@@ -407,7 +426,7 @@ class Run:
             why = why[:1].lower() + why[1:]
             raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
 
-    def _read_predictions(self, name: str, split: Literal["val", "test"]) -> Predictions:
+    def _read_predictions(self, name: str, split: Literal["val", "test", "calibration"]) -> Predictions:
         predictions = load_predictions(self._checked(name), within=self.path)
         splits, card = none_if_unreadable(lambda: self.splits), none_if_unreadable(self._card)
         with self._naming(name):

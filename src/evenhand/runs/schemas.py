@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -72,14 +73,16 @@ class SplitIds(StoredModel):
     train: tuple[str, ...] = Field(min_length=1)
     val: tuple[str, ...]
     test: tuple[str, ...] = Field(min_length=1)
+    calibration: tuple[str, ...] = ()
+    """Those of prediction sets."""
 
     @model_validator(mode="after")
     def _disjoint(self) -> "SplitIds":
-        named = {"train": set(self.train), "val": set(self.val), "test": set(self.test)}
+        named = {name: set(getattr(self, name)) for name in ("train", "val", "test", "calibration")}
         for name, ids in named.items():
             if len(ids) < len(getattr(self, name)):
                 raise ValueError(f"an image is listed twice in {name}")
-        for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
+        for one, other in combinations(("train", "val", "test", "calibration"), 2):
             both = sorted(named[one] & named[other])
             if both:
                 raise ValueError(f"{len(both):,} images are in both {one} and {other}, such as {both[0]!r}")
@@ -88,7 +91,8 @@ class SplitIds(StoredModel):
     @property
     def fingerprint(self) -> str:
         """A hash of all ids in order: equal for runs on the same images."""
-        return hashlib.sha256(json.dumps([self.train, self.val, self.test]).encode()).hexdigest()
+        parts = [self.train, self.val, self.test, *([self.calibration] if self.calibration else [])]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class Selected(StoredModel):

@@ -1,3 +1,6 @@
+from .conformal import Calibration as Calibration
+from .conformal import images_needed as images_needed
+from .conformal import leave_one_out_sets as leave_one_out_sets
 from .graphical_testing import claim_levels as claim_levels
 from .image_sampling import paired_image_error as paired_image_error
 from .intervals import class_recall_intervals as class_recall_intervals
@@ -8,3 +11,4 @@ from .paired import PairedDifference as PairedDifference
 from .paired import holm as holm
 from .paired import paired_difference as paired_difference
 from .sampling import sampling_variance as sampling_variance
+from .selective import precision_threshold as precision_threshold

@@ -4,6 +4,8 @@ from .evaluate import evaluate_on as evaluate_on
 from .evaluate import evaluate_run as evaluate_run
 from .export import export_onnx as export_onnx
 from .loop import Callback as Callback
+from .decisions import UnsureModel as UnsureModel
+from .decisions import load_unsure as load_unsure
 from .predict import TrainedModel as TrainedModel
 from .predict import load as load
 from .prediction import ImagePredictions as ImagePredictions

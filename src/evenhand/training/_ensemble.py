@@ -56,11 +56,14 @@ class Ensemble(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the log of the mean probabilities, (N, K), of images (N, C, S, S)."""
+        return self.member_logits(images).log_softmax(2).exp().mean(0).clamp_min(1e-30).log()
+
+    def member_logits(self, images: Tensor) -> Tensor:
+        """Return the adjusted logits of each network, (members, N, K)."""
         if self.shared:
             features = self.body.features(images)
             logits = [head(features) for head in self.members]
         else:
             scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
             logits = [network(images * scale[i] + shift[i]) for i, network in enumerate(self.members)]
-        adjusted = torch.stack(logits).float() + self.get_buffer("adjustments")[:, None]
-        return adjusted.log_softmax(2).exp().mean(0).clamp_min(1e-30).log()
+        return torch.stack(logits).float() + self.get_buffer("adjustments")[:, None]

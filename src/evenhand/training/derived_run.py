@@ -9,6 +9,7 @@ from evenhand.core.opening import open_regular
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.objectives.objective import build_objective
 from evenhand.runs.checksums import write_checked
+from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
@@ -49,7 +50,12 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
         raise EvenhandError(f"The training of {source.path} differs from that of {config.objective}; train it anew.")
     before, raw = source.summary.model_dump(mode="json", exclude_unset=True), source.predictions
     counts = raw.train_counts if raw.fitted_counts is None else raw.fitted_counts
-    objective = build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs)
+    objective = build_objective(
+        config.objective,
+        counts=counts.tolist(),
+        epochs=config.epochs,
+        class_weights=weights_in_order(config.class_weights, raw.class_names),
+    )
     fitted = objective.fit_posthoc(source.validation_predictions)
     if fitted is None:
         raise EvenhandError(f"{config.objective} has no post-hoc part, so it is the same as {source.path}.")
@@ -65,6 +71,8 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
                 write_checked(new, file.read())
     if source.validation_predictions is not None:
         run.write_validation_predictions(source.validation_predictions)
+    if source.calibration_predictions is not None:
+        run.write_calibration_predictions(source.calibration_predictions)
     run.write_features(source.features)
     run.write_thumbnails(source.thumbnails)
     run.write_predictions(predictions)

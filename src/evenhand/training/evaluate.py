@@ -14,6 +14,7 @@ from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
 from evenhand.metrics.predictions import Predictions
 from evenhand.objectives.objective import build_objective
+from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import ADJUSTMENT
 from evenhand.runs.run import Run, none_if_unreadable, read_leniently
@@ -50,7 +51,7 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
     if stored is None:
         # As in training: counts include validation images, unless the source itself fixes these.
         fixed = table.splits is not None and bool((table.splits == "val").any())
-        counts = _class_counts(model, table, named.train + (() if fixed else named.val), folder)
+        counts = _class_counts(model, table, named.train + named.calibration + (() if fixed else named.val), folder)
         fitted: NDArray[np.int64] | None = _class_counts(model, table, named.train, folder)
     else:
         counts, fitted = stored.train_counts, stored.fitted_counts
@@ -186,7 +187,12 @@ def _summarise(folder: Run, predictions: Predictions) -> dict[str, Any]:
         config,
         prepare(config),
         folder.history,
-        build_objective(config.objective, counts=counts.tolist(), epochs=config.epochs),
+        build_objective(
+            config.objective,
+            counts=counts.tolist(),
+            epochs=config.epochs,
+            class_weights=weights_in_order(config.class_weights, predictions.class_names),
+        ),
         predictions,
         precision=precision_name(folder.environment.precision),
         weights=weights_epoch(folder.selected_weights),
@@ -200,10 +206,10 @@ def _seen_in_training(folder: Run, table: SampleTable, predictions: Predictions)
     named = none_if_unreadable(lambda: folder.splits)
     if named is None or named.source != table.name:
         return ()
-    seen = np.isin(predictions.ids, named.train + named.val).sum()
+    seen = np.isin(predictions.ids, named.train + named.val + named.calibration).sum()
     if not seen:
         return ()
     return (
-        f"{seen:,} of these {len(predictions):,} images have the names of training or validation images, so the "
-        "results are too optimistic; leave SOURCE out to evaluate on the test set.",
+        f"{seen:,} of these {len(predictions):,} images have the names of training, validation or calibration images, "
+        "so the results are too optimistic; leave SOURCE out to evaluate on the test set.",
     )

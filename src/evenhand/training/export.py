@@ -27,6 +27,7 @@ from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.training.predict import TrainedModel, load
+from evenhand.training.prior import change_prior
 
 MOST_DIFFERENT = 1e-3
 """Largest allowed difference between the logits of torch and of ONNX."""
@@ -50,7 +51,14 @@ class Check:
         return max(self.differences.values())
 
 
-def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) -> Check:
+def export_onnx(
+    run: Path | str,
+    path: Path | str,
+    *,
+    ensemble: bool = False,
+    costs: Path | str | None = None,
+    prior: str | None = None,
+) -> Check:
     """Write a trained model as ONNX and compare its logits with torch.
 
     The graph takes `images`, float32 (N, C, S, S) with any N, normalised: (pixels / 255 - mean) / std per channel. It
@@ -62,7 +70,9 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
     - `max_aspect`: for `shorter`, a longer image is first cropped to its centre at this aspect ratio;
     - `interpolation` (antialiased), `crop_size` (S), `crop` (`center`, rounded down), `mean` and `std`;
     - `adjustment`: the adjustment of the logits after training, which the graph applies itself (`null`: none; for an
-      ensemble a list with one entry per run).
+      ensemble a list with one entry per run);
+    - `costs`: the cost of each true class (row) predicted as each class (column), in the order of `class_names`
+      (`null`: none), and `prior`: the class shares that the probabilities are for, if they were changed.
 
     A frozen body and the last layer that was trained on it are one graph.
 
@@ -70,6 +80,8 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
         run: a run, a file of weights, or a comparison, whose recommended model is used.
         path: the file to write; it gets its name after the check.
         ensemble: for a comparison: average all runs of the recommended objective in one graph.
+        costs: a file of costs, see :func:`evenhand.load`.
+        prior: the class shares where the model is used, see :func:`evenhand.load`.
 
     Returns:
         The comparison: on test images of every class if the run's data are found, else on noise.
@@ -79,17 +91,22 @@ def export_onnx(run: Path | str, path: Path | str, *, ensemble: bool = False) ->
             more than `MOST_DIFFERENT`.
     """
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
-    model = load(run, device="cpu", ensemble=ensemble)
+    model = load(run, device="cpu", ensemble=ensemble, prior=prior, costs=costs)
+    prior = prior or (None if costs is None else "uniform")
     runs = [each.path for each in read_recommended(run).runs] if is_comparison(run) else [Path(run)]
     stored = [Run(each).adjustment if each.is_dir() else None for each in runs]  # a file of weights has none
     fields = set(Adjustment.model_fields)
     adjustments = [None if each is None else each.model_dump(mode="json", include=fields) for each in stored]
+    if prior is not None:
+        changed = [change_prior(Run(each), prior).added_to_logits.tolist() for each in runs]
+        given = {"kind": "prior", "chosen": "given", "tau": None, "prior": prior}
+        adjustments = [{**given, "added_to_logits": values} for values in changed]
     pixels, classes = _images(runs[0], model)
     images = model.card.preprocessing.normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
     with replacing(path, within=enclosing(path, [run, *runs])) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
-        onnx.helper.set_model_props(graph, _metadata(model, adjustments if ensemble else adjustments[0]))
+        onnx.helper.set_model_props(graph, _metadata(model, adjustments if ensemble else adjustments[0], prior))
         onnx.checker.check_model(graph)
         onnx.save(graph, temporary)
         check = _compare(model, runtime, temporary, images, classes)
@@ -148,7 +165,7 @@ def _adjusted(model: TrainedModel) -> nn.Module:
     return model.network if model.adjustment is None else _Adjusted(model.network, model.adjustment).eval()
 
 
-def _metadata(model: TrainedModel, adjustment: object) -> dict[str, str]:
+def _metadata(model: TrainedModel, adjustment: object, prior: str | None) -> dict[str, str]:
     card = model.card
     content = {
         "class_names": card.class_names,
@@ -163,6 +180,8 @@ def _metadata(model: TrainedModel, adjustment: object) -> dict[str, str]:
         "mean": card.preprocessing.mean,
         "std": card.preprocessing.std,
         "adjustment": adjustment,
+        "prior": prior,
+        "costs": None if model.costs is None else model.costs.tolist(),
     }
     named = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
     return {**named, "model": card.model, "producer": "evenhand"}

@@ -20,6 +20,7 @@ from evenhand.metrics.classification import accuracy, balanced_accuracy, confusi
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.models.classifier import Classifier
 from evenhand.objectives.objective import Objective, build_objective
+from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow, precision_name
@@ -37,7 +38,7 @@ from evenhand.training.checkpoint import (
 from evenhand.training.frozen_body import set_body_eval
 from evenhand.training.network import build_network, make_card
 from evenhand.training.optimizer import make_optimizers, set_learning_rate
-from evenhand.training.prepare import PreparedData
+from evenhand.training.prepare import PreparedData, RunSplit
 
 CHECK_EVERY = 50
 """Steps between two checks of the losses, which stay on the device until then."""
@@ -80,7 +81,11 @@ class Trainer:
         config, prepared = self.config, self.prepared
         counts = np.bincount(prepared.table.labels[prepared.splits.train], minlength=prepared.table.num_classes)
         self.objective = build_objective(
-            config.objective, counts=counts.tolist(), epochs=config.epochs, device=self.fabric.device
+            config.objective,
+            counts=counts.tolist(),
+            epochs=config.epochs,
+            device=self.fabric.device,
+            class_weights=weights_in_order(config.class_weights, prepared.table.class_names),
         )
         self.first_counted = self.objective.first_epoch
         if self.fabric.world_size > 1 and not self.objective.many_devices:
@@ -150,7 +155,7 @@ class Trainer:
         """Return the settings that the config leaves open, as the data and the machine decided them."""
         return {**self.prepared.resolved(), "precision": self.precision}
 
-    def batches(self, split: Split, batch_size: int) -> Batches:
+    def batches(self, split: RunSplit, batch_size: int) -> Batches:
         """Return the batches of a split for this process."""
         fabric = self.fabric
         return self.prepared.batches(

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
-from evenhand.metrics.priors import TAUS, class_prior
-from evenhand.objectives.objective import Objective, build_objective
+from evenhand.metrics.priors import TAUS
+from evenhand.objectives.objective import Objective
 from evenhand.objectives.posthoc import fit_tau
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
-from evenhand.training.class_shares import read_shares
 from evenhand.training.predict import load, normalise_head, selected_weights
 from evenhand.training.predict_table import predict_rows, rows_of
+from evenhand.training.prior import change_prior, corrections, training_objective
 from evenhand.training.results import COMPARED, Evaluation, describe_fitted, tau_notes
 
 ROUNDING = 1e-9
@@ -34,7 +33,7 @@ class AdjustmentRequest:
 
     Attributes:
         adjust: tau of post-hoc logit adjustment (Menon et al. 2021), or `auto`.
-        prior: class shares that the probabilities should hold for: `train`, `balanced` or a file.
+        prior: class shares that the probabilities should hold for: `train`, `uniform` or a file.
         normalise: tau of tau-normalised weights (Kang et al. 2020), or `auto`; the bias is removed, even at 0.
     """
 
@@ -44,8 +43,6 @@ class AdjustmentRequest:
 
     def __post_init__(self) -> None:
         given = [name for name in ("adjust", "prior", "normalise") if getattr(self, name) is not None]
-        if self.prior == "":
-            raise EvenhandError("--prior takes train, balanced or a file of class shares, got ''.")
         if len(given) > 1:
             raise EvenhandError(f"--{given[0]} and --{given[1]} both change the logits; give one of them.")
 
@@ -89,8 +86,8 @@ def evaluate_adjusted(
         predictions, adjustment = _change_prior(folder, request.prior)
     else:
         tau = _parse_tau("auto" if request.adjust is None else request.adjust, "adjust")
-        if tau == "auto" and (corrections := _corrections(_training_objective(folder))):
-            return Evaluation(folder.predictions, before, (_no_need(folder, corrections[0]),))
+        if tau == "auto" and (named := corrections(training_objective(folder))):
+            return Evaluation(folder.predictions, before, (_no_need(folder, named[0]),))
         counts = _require_uncorrected(folder).stats.counts
         fitted = fit_tau(tau, counts, folder.validation_predictions if tau == "auto" else None)
         predictions, adjustment = replace(folder.predictions, adjustment=fitted.values), describe_fitted(fitted)
@@ -106,24 +103,11 @@ def evaluate_adjusted(
 
 
 def _change_prior(run: Run, prior: str) -> _Adjusted:
-    """Change the class shares that the probabilities hold for: to `train`, `balanced`, or those of a file."""
-    objective, predictions = _training_objective(run), run.predictions
-    implied = objective.prior()
-    if implied is None:
-        advice = "" if _corrections(objective) else "; use --adjust"
-        raise EvenhandError(
-            f"{run.path} was trained with {objective.spec}, whose probabilities hold for no known class shares, so "
-            f"they cannot be changed to others{advice}."
-        )
-    if prior == "train":
-        shares = class_prior(objective.stats.counts)
-    elif prior == "balanced":
-        shares = np.full(predictions.num_classes, 1 / predictions.num_classes)
-    else:
-        shares = read_shares(Path(prior), predictions.class_names)
-    values: NDArray[np.float64] = np.log(shares) - np.log(class_prior(implied))
+    """Change the class shares that the probabilities hold for: to `train`, `uniform`, or those of a file."""
+    found = change_prior(run, prior)
+    values = found.added_to_logits
     adjustment = {"kind": "prior", "chosen": "given", "prior": prior, "added_to_logits": values.tolist()}
-    return replace(predictions, adjustment=values), adjustment
+    return replace(run.predictions, adjustment=values), adjustment
 
 
 def _normalise(run: Run, tau: float | Literal["auto"], predict: Callable[[Run, float, str], Predictions]) -> _Adjusted:
@@ -161,11 +145,11 @@ def _predict_normalised(
 
 def _require_uncorrected(run: Run) -> Objective:
     """Return the objective that a run was trained with; refuse one that corrects for the class counts already."""
-    objective = _training_objective(run)
-    corrections = _corrections(objective)
-    if corrections:
+    objective = training_objective(run)
+    named = corrections(objective)
+    if named:
         raise EvenhandError(
-            f"{run.path} was trained with {corrections[0]}, which corrects for the class counts already; an adjustment "
+            f"{run.path} was trained with {named[0]}, which corrects for the class counts already; an adjustment "
             "would do so twice."
         )
     return objective
@@ -177,19 +161,6 @@ def _no_need(run: Run, correction: str) -> str:
         f"{run.path} was trained with {correction}, which corrects for the class counts already, so --adjust auto "
         f"changes nothing{kept}."
     )
-
-
-def _corrections(objective: Objective) -> list[str]:
-    """Return the names of the parts that correct for the class counts in training."""
-    return [part.name for part in objective.parts if part.corrects_prior or part.has_margin]
-
-
-def _training_objective(run: Run) -> Objective:
-    """Return the objective of a run's training, up to the selected epoch, on the counts it was trained on."""
-    config, predictions = run.config, run.predictions
-    counts = predictions.train_counts if predictions.fitted_counts is None else predictions.fitted_counts
-    selected = int(run.summary.selected.epoch)
-    return build_objective(config.objective.training, counts=counts.tolist(), epochs=config.epochs, until=selected)
 
 
 def _same_images(predictions: Predictions, others: Predictions) -> Predictions:

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,6 +18,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.decode import BadImage, read_image, resize_array, with_channels
 from evenhand.data.pixels import is_one_image, to_pixels
 from evenhand.data.reading import read_ahead
+from evenhand.metrics.costs import expected_costs
 from evenhand.metrics.priors import tau_normalise
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
@@ -28,7 +29,9 @@ from evenhand.runs.schemas import Adjustment
 from evenhand.training._ensemble import Ensemble, Member
 from evenhand.training.card import Card
 from evenhand.training.checkpoint import load_classifier
+from evenhand.training.cost_files import read_costs
 from evenhand.training.prediction import ImagePredictions
+from evenhand.training.prior import change_prior
 
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
@@ -57,13 +60,16 @@ class TrainedModel:
         network: in evaluation mode, in float32. It takes normalised images, (N, C, S, S), and returns logits, (N, K).
         card: class names, channels, image size, crop and normalisation.
         device: of the network.
-        adjustment: added to the logits, (K,), if the run has an adjustment (`evenhand evaluate --adjust`).
+        adjustment: added to the logits, (K,), if the run has an adjustment (`evenhand evaluate --adjust`) or
+            probabilities are for another prior.
+        costs: the cost of each true class predicted as each class, (K, K), by which :meth:`decide` decides.
     """
 
     network: Classifier | Ensemble
     card: Card
     device: torch.device
     adjustment: Tensor | None = None
+    costs: NDArray[np.float64] | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -74,6 +80,8 @@ class TrainedModel:
         self, images: Item | Sequence[Item], batch_size: int = 64, *, skip_bad: bool = False
     ) -> ImagePredictions:
         """Return the class of each image, and the probability of every class.
+
+        With costs, it is the class of least expected cost; otherwise the most probable one.
 
         Args:
             images: paths of image files, PIL images, uint8 arrays (H, W), (H, W, 1) or (H, W, 3) of any size, tensors
@@ -89,14 +97,16 @@ class TrainedModel:
         rows = np.full((len(items), len(self.class_names)), np.nan, np.float32)
         done, unreadable = 0, []
         for part, logits, bad in self.forward(items, self.read, batch_size):
-            _refuse(part, bad, skip_bad)
+            refuse_bad(part, bad, skip_bad)
             kept = [position for position in range(len(part)) if position not in bad]
             rows[[done + position for position in kept]] = self.probabilities(logits)
             unreadable += list(bad.values())
             done += len(part)
         if unreadable:
             _logger.warning("%d of %d images cannot be read; the first: %s", len(unreadable), done, unreadable[0])
-        predicted = np.where(np.isnan(rows).any(1), -1, rows.argmax(1))
+        readable = ~np.isnan(rows).any(1)
+        predicted = np.full(len(rows), -1, np.int64)
+        predicted[readable] = self.decide(rows[readable])
         return ImagePredictions(_named(items), rows, predicted, self.class_names)
 
     def stream(
@@ -110,7 +120,7 @@ class TrainedModel:
             skip_bad: list unreadable files in `BatchPrediction.bad` instead of raising an `EvenhandError`.
         """
         for part, logits, bad in self.forward(images, self.read, batch_size):
-            _refuse(part, bad, skip_bad)
+            refuse_bad(part, bad, skip_bad)
             read = [item for position, item in enumerate(part) if position not in bad]
             refused = [(part[position], error.reason) for position, error in bad.items()]
             yield BatchPrediction(read, self.probabilities(logits), refused)
@@ -119,6 +129,12 @@ class TrainedModel:
         """Return probabilities (N, K) of the network's logits, with the adjustment of the run."""
         adjusted = logits if self.adjustment is None else logits + self.adjustment
         return np.asarray(adjusted.softmax(1).numpy(), np.float32)
+
+    def decide(self, probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the class of least expected cost, (N,); without costs, the most probable one."""
+        if self.costs is None:
+            return np.asarray(probabilities.argmax(1), np.int64)
+        return np.asarray(expected_costs(probabilities, self.costs).argmin(1), np.int64)
 
     def forward(
         self,
@@ -187,6 +203,8 @@ def load(
     device: torch.device | str | None = None,
     ensemble: bool = False,
     adjust: bool = True,
+    prior: str | None = None,
+    costs: os.PathLike[str] | str | None = None,
 ) -> TrainedModel:
     """Load a trained model.
 
@@ -196,6 +214,10 @@ def load(
         device: of the computation; None: a CUDA GPU if there is one, else the CPU.
         ensemble: for a comparison: average the probabilities of all runs of the recommended objective.
         adjust: apply the adjustment that a run was given after training, if any.
+        prior: the class shares where the model is used, which probabilities then hold for: `uniform`, `train` or a
+            file; in place of the run's adjustment. None: `uniform` with costs, else as the run is.
+        costs: a file of costs, a cost per class or a matrix: `TrainedModel.decide` then returns the class of least
+            expected cost.
 
     Raises:
         EvenhandError: the run is missing or not finished, or its weights are damaged.
@@ -211,10 +233,13 @@ def load(
         >>> len(found.labels), found.probabilities.shape
         (2, (2, 10))
     """
+    if costs is not None:
+        model = load(run, device=device, ensemble=ensemble, prior=prior or "uniform")
+        return replace(model, costs=read_costs(Path(costs), model.class_names))
     if is_comparison(run):
         recommended = read_recommended(run).runs
         if ensemble:
-            models = [load(each, device=device) for each in recommended]
+            models = [load(each, device=device, prior=prior) for each in recommended]
             members = [Member(model.network, model.card, model.adjustment) for model in models]  # type: ignore[arg-type]
             return TrainedModel(Ensemble(members).to(models[0].device).eval(), models[0].card, models[0].device)
         run = recommended[0]
@@ -230,6 +255,13 @@ def load(
         network = network.to(place).to(memory_format=torch.channels_last)
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
+    if prior is not None:
+        if not Path(run).is_dir():
+            raise EvenhandError(
+                f"{run} is a file of weights, whose class shares are unknown; give the folder of a run."
+            )
+        offset = change_prior(Run(Path(run)), prior).added_to_logits
+        return TrainedModel(network.eval(), card, place, torch.tensor(offset, dtype=torch.float32))
     own = adjust and Path(run).is_dir()
     adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if own else None
     if adjusted is not None and adjusted.kind == "tau-normalised":
@@ -293,7 +325,8 @@ def _named(items: Sequence[Item]) -> tuple[str, ...]:
     )
 
 
-def _refuse(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool) -> None:
+def refuse_bad(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool) -> None:
+    """Raise an error about the unreadable images of a batch, unless they are to be left out."""
     if not bad or skip_bad:
         return
     if len(bad) == 1:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from evenhand.training.features import extract_features
 from evenhand.training.frozen_body import keep_backbone
 from evenhand.training.initial_weights import Pretrained, find_pretrained
 
+RunSplit: TypeAlias = Split | Literal["calibration"]
+"""A part of the images of a run."""
 SHOWN_SIZE = 96
 """Pixels of the shorter side of images that are only shown."""
 
@@ -60,7 +62,7 @@ class PreparedData:
             "padding": self.preprocessing.padding,
         }
 
-    def batches(self, split: Split, batch_size: int, **options: Any) -> Batches:
+    def batches(self, split: RunSplit, batch_size: int, **options: Any) -> Batches:
         """Return the batches of a split; the options are those of `Batches`."""
         labels = np.zeros(len(self.images), np.int64)
         labels[self.rows] = self.table.labels
@@ -211,5 +213,6 @@ def split(config: Config, table: SampleTable) -> Splits:
         rotation=config.seed if data.rotate else 0,
         test_fraction=data.test_fraction,
         val_fraction=0.0 if last else data.val_fraction,
+        calibration_fraction=data.calibration_fraction,
     )
     return replace(splits, val=splits.val[:0]) if last else splits

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.locks import LOCK, claimed
 from evenhand.core.seeds import stream
-from evenhand.data.table import Split
 from evenhand.metrics.predictions import Predictions
 from evenhand.models.build import require_model
 from evenhand.models.transform import centre_crop
@@ -25,7 +24,7 @@ from evenhand.training.fabric import start_fabric
 from evenhand.training.frozen_body import keep_backbone, weights_reference
 from evenhand.training.initial_weights import pin_start
 from evenhand.training.loop import EVALUATION_BATCH, Callback, Trainer, bare
-from evenhand.training.prepare import PreparedData, prepare
+from evenhand.training.prepare import PreparedData, RunSplit, prepare
 from evenhand.training.results import describe_fitted, summarise_run
 from evenhand.training.trackers import TrackedRun, require_tracker
 
@@ -135,7 +134,8 @@ def split_ids(prepared: PreparedData) -> SplitIds:
     """Return the ids of the images of each split."""
     ids, splits = prepared.table.ids, prepared.splits
     train, val, test = (tuple(ids[rows].tolist()) for rows in (splits.train, splits.val, splits.test))
-    return SplitIds(source=prepared.table.name, train=train, val=val, test=test)
+    calibration = tuple(ids[splits.calibration].tolist())
+    return SplitIds(source=prepared.table.name, train=train, val=val, test=test, calibration=calibration)
 
 
 def _finish(run: Run, trainer: Trainer, start: int, callback: Callback) -> Run:
@@ -174,6 +174,7 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
             f"The {config.select} weights in {run.path} are not those of its {config.model.name}."
         ) from error
     validation = _predict(trainer, "val")[0] if len(prepared.splits.val) else None
+    calibration = _predict(trainer, "calibration")[0] if len(prepared.splits.calibration) else None
     predictions, features = _predict(trainer, "test")
     if fabric.is_global_zero:
         fitted, adjustment = trainer.objective.fit_posthoc(validation), None
@@ -182,6 +183,8 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
             run.write_adjustment(adjustment)
         if validation is not None:
             run.write_validation_predictions(validation)
+        if calibration is not None:
+            run.write_calibration_predictions(calibration)
         run.write_predictions(predictions)
         some = np.sort(stream(config.seed, "features").permutation(len(features))[:MOST_FEATURES])
         run.write_features(Features(features[some], predictions.targets[some], predictions.ids[some]))
@@ -201,7 +204,7 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
     fabric.barrier()
 
 
-def _predict(trainer: Trainer, split: Split) -> tuple[Predictions, NDArray[np.float16]]:
+def _predict(trainer: Trainer, split: RunSplit) -> tuple[Predictions, NDArray[np.float16]]:
     """Return predictions and features of the images of a split."""
     prepared = trainer.prepared
     logits, targets, features = trainer.predict(trainer.batches(split, EVALUATION_BATCH))

@@ -55,6 +55,12 @@ def group_runs(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str
             raise EvenhandError(
                 f"{run.config.objective} with seed {run.config.seed} comes twice, as {first} and {run.path}; give one."
             )
+        same = next(iter(members.values()), run)
+        if same.config.class_weights != run.config.class_weights:
+            raise EvenhandError(
+                f"Cannot compare {same.path} with {run.path}: the weights in the file of {run.config.objective} "
+                "differ; give them two file names."
+            )
         members[run.config.seed] = run
     common = sorted(set.intersection(*(set(members) for members in grouped.values())))
     if not common:
@@ -196,7 +202,7 @@ def _is_second_stage(config: Config) -> bool:
 def _settings(config: Config) -> dict[str, Any]:
     """Return all settings that must be equal, by dotted name."""
     flat: dict[str, Any] = {}
-    for name, value in config.model_dump(mode="json").items():
+    for name, value in config.model_dump(mode="json", exclude={"class_weights"}).items():
         flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
     # Devices and workers do not change the result; the precision does.
     return {

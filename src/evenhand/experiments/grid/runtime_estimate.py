@@ -194,7 +194,8 @@ def training_step(config: Config, size: Size, batch_size: int) -> Callable[[], N
         shape = (batch_size, size.channels, size.image_size, size.image_size)
         images = torch.randn(shape).to(fabric.device).contiguous(memory_format=torch.channels_last)
         labels = torch.randint(classes, (batch_size,)).to(fabric.device)
-    objective = build_objective(config.objective, counts=size.counts)
+    weights = None if config.class_weights is None else [1.0] * classes  # the values change no duration
+    objective = build_objective(config.objective, counts=size.counts, class_weights=weights)
     network.to(fabric.device)
     optimizers = [SGD(network.parameters(), lr=1e-3, momentum=0.9) for _ in range(objective.num_optimizers)]
 

@@ -2,6 +2,7 @@
 
 from evenhand.report.figures.calibration import CALIBRATION, reliability
 from evenhand.report.figures.confusion import CONFUSION, confusion_matrices
+from evenhand.report.figures.costs import COSTS, cost_by_objective
 from evenhand.report.figures.curves import CURVES, complement_entropy_curves, error_curves, history_curves
 from evenhand.report.figures.distributions import (
     DISTRIBUTION,
@@ -15,6 +16,7 @@ from evenhand.report.figures.overview import overview, overview_image
 from evenhand.report.figures.recall import RECALL, recall_by_count
 from evenhand.report.figures.recall_difference import DIFFERENCE, recall_difference
 from evenhand.report.figures.style import FORMATS, GROUP_COLOURS, PALETTE, figure_bytes, save_figure
+from evenhand.report.figures.unsure import UNSURE, coverage_by_class
 from evenhand.report.figures.verdict import VERDICT, verdict_picture
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "class_similarity",
     "complement_entropy_curves",
     "confusion_matrices",
+    "cost_by_objective",
+    "coverage_by_class",
     "draw_embeddings",
     "embed",
     "error_curves",
@@ -45,5 +49,5 @@ __all__ = [
     "verdict_picture",
 ]
 
-PAGE = (VERDICT, DISTRIBUTION, RECALL, DIFFERENCE, CONFUSION, CALIBRATION, *CURVES, EMBEDDING)
+PAGE = (VERDICT, COSTS, DISTRIBUTION, RECALL, DIFFERENCE, CONFUSION, CALIBRATION, UNSURE, *CURVES, EMBEDDING)
 """The figures of the report, in the order of the page."""

@@ -1,0 +1,94 @@
+"""The cost of decisions in a comparison."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison import compare_runs
+from evenhand.experiments.comparison._costs import check_metric, cost_table, with_costs
+from evenhand.experiments.comparison._unsure import unsure_sentence
+from evenhand.report.figures import cost_by_objective
+from evenhand.runs.comparison import Comparison, read_recommended
+from evenhand.runs.run import Run
+from evenhand.runs.unsure import set_rule_of_folds
+from evenhand.training.decisions import load_unsure
+from evenhand.training.predict import load
+from evenhand.training.run import train_run
+from tests.training.runs import tiny
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    root = tmp_path_factory.mktemp("compared")
+    return [
+        train_run(tiny("data.rotate=true", objective=name, seed=seed), root / f"{name}-{seed}")
+        for name in ("ce", "balanced-softmax")
+        for seed in (0, 1)
+    ]
+
+
+def test_costs_of_a_comparison(runs: list[Run], tmp_path: Path) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text("".join(f"{k},{1 + 9 * (k > 6)}\n" for k in range(10)))
+    comparison = compare_runs(runs)
+    found = with_costs(comparison, path, metric="cost")
+    assert found.costs is not None
+    for row in found.costs.rows:
+        realised = []
+        for run in (each for each in runs if each.config.objective == row.objective):
+            test, counts = run.predictions, run.predictions.fitted_counts
+            assert counts is not None
+            z = test.logits.astype(np.float64) - (np.log(counts) if row.objective == "ce" else 0)
+            p = np.exp(z - z.max(1, keepdims=True))
+            p /= p.sum(1, keepdims=True)
+            miss = np.where(np.arange(10) > 6, 10.0, 1.0)
+            decided = (miss * p).argmax(1)  # a cost per class: the largest weighted probability
+            wrong = (decided != test.targets) * miss[test.targets]
+            realised.append(np.mean([wrong[test.targets == k].mean() for k in range(10)]))
+        assert row.realised == pytest.approx(np.mean(realised))
+        assert row.spread == pytest.approx(np.std(realised, ddof=1))
+    base, other = found.costs.rows
+    assert other.difference == pytest.approx(other.realised - base.realised)
+    assert other.low is None or other.low <= other.difference <= other.high  # type: ignore[operator]
+    assert "most probable" in cost_table(found.costs)
+    assert cost_by_objective(found.costs).axes
+    moved = found.model_copy(update={"runs": [run.model_copy(update={"folder": run.folder}) for run in found.runs]})
+    moved.write(runs[0].path.parent)
+    assert Comparison.read(runs[0].path.parent).costs == found.costs
+    assert read_recommended(runs[0].path.parent).objective == found.recommended
+    assert with_costs(comparison, path).recommended == comparison.recommended
+    sentence = unsure_sentence(comparison, "runs/it")
+    assert sentence.startswith("Unsure: to cover each class in 90% of its images")
+    assert sentence.endswith("evenhand predict runs/it IMAGES --coverage 0.9")
+    path.write_text("0,1\n")
+    with pytest.raises(EvenhandError, match="Cannot read costs from"):
+        with_costs(comparison, path)
+
+
+def test_sets_of_folds_use_the_model_of_each_fold(runs: list[Run]) -> None:
+    folder = runs[0].path.parent
+    comparison = compare_runs(runs)
+    comparison.write(folder)
+    images = [np.full((8, 8, 1), value, np.uint8) for value in (0, 90, 200)]
+    model = load_unsure(folder, coverage=0.8)
+    (batch,) = model.stream(images)
+    members = read_recommended(folder).runs
+    each = [next(load(run.path).stream(images)).probabilities for run in members]
+    np.testing.assert_allclose(batch.probabilities, np.mean(each, axis=0), atol=1e-6)
+    np.testing.assert_array_equal(batch.sets, set_rule_of_folds(members, 0.8)[0].sets(each))
+    assert "test images of 2 folds, by which the objective was recommended too" in model.describe()[0]
+    with pytest.raises(EvenhandError, match="has no calibration images"):
+        load_unsure(folder, min_precision=0.8)
+
+
+def test_what_a_metric_needs() -> None:
+    for metric, costs, seeds, message in (
+        ("cost", None, 3, "needs a file of costs"),
+        ("cost", Path("costs.csv"), None, "fixed number of seeds"),
+        ("price", Path("costs.csv"), 3, "takes balanced_accuracy or cost, got 'price'"),
+    ):
+        with pytest.raises(EvenhandError, match=message):
+            check_metric(metric, costs, seeds)
+    assert check_metric("balanced_accuracy", None, None) == "balanced_accuracy"
