@@ -77,8 +77,8 @@ class ImageInfo:
         return _is_grey(self.mode)
 
 
-def probe_image(path: Path | str) -> ImageInfo:
-    """Read the header of an image file, without decoding its pixels.
+def probe_image(path: Path | str, content: bytes | None = None) -> ImageInfo:
+    """Read the header of an image file, or of its content, without decoding its pixels.
 
     Raises:
         BadImage: the file is missing, empty, no image, or declares more than `MAX_PIXELS`.
@@ -93,7 +93,7 @@ def probe_image(path: Path | str) -> ImageInfo:
         >>> probe_image(path)
         ImageInfo(width=20, height=10, mode='L')
     """
-    with _opened(path) as image:
+    with _opened(path, content) as image:
         # Pillow would decode a PNG to search for EXIF data after its pixels, and rotates TIFF by itself.
         in_header = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)
         width, height = _upright_size(image) if in_header else image.size

@@ -4,6 +4,7 @@ from .evaluate import evaluate_on as evaluate_on
 from .evaluate import evaluate_run as evaluate_run
 from .export import export_onnx as export_onnx
 from .loop import Callback as Callback
+from .model_folder import export_folder as export_folder
 from .predict import TrainedModel as TrainedModel
 from .predict import load as load
 from .run import resume_run as resume_run
