@@ -180,7 +180,7 @@ def test_each_help_ends_with_two_examples(capsys: Capture, monkeypatch: Patch, v
     assert second.startswith(f"evenhand {verb}")
 
 
-@pytest.mark.parametrize("extra", ["timm", "onnx", "serve", "ray", "tensorboard"])
+@pytest.mark.parametrize("extra", ["timm", "onnx", "serve", "ray", "tensorboard", "datasets"])
 def test_hints_name_packages_that_an_index_has(extra: str) -> None:
     command = how_to_install(extra)
     assert command.startswith("pip install ")

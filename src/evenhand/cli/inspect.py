@@ -40,8 +40,8 @@ def inspect(
 ) -> None:
     """Check a data set before training.
 
-    Shows classes, sizes, corrupt files, duplicates and leaks between splits, with advice. With --labels, writes a page of
-    the images that are most likely labelled wrong instead.
+    Shows classes, sizes, corrupt files, duplicates and leaks between splits, with advice. With --labels, writes a
+    page of the images that are most likely labelled wrong instead.
     """
     if labels is not None:
         show_labels(source, labels, out, data_root=data_root, allow_outside=allow_outside, as_json=as_json)

@@ -59,7 +59,7 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
         >>> split_options("photos/train.parquet:image=img:label=fine_label")
         ('photos/train.parquet', {'image': 'img', 'label': 'fine_label'})
     """
-    rest, options = text, {}
+    rest, options = text, dict[str, str]()
     while ":" in rest:
         before, _, setting = rest.rpartition(":")
         key, equals, content = setting.partition("=")

@@ -38,7 +38,7 @@ def require_pyarrow() -> ModuleType:
         import pyarrow.parquet
     except ImportError as error:
         raise EvenhandError(
-            f"Parquet files and datasets need the package pyarrow, which is not installed: {how_to_install('datasets')}."
+            f"Parquet files and datasets need the package pyarrow, which is missing: {how_to_install('datasets')}."
         ) from error
     module: ModuleType = pyarrow
     return module
@@ -171,9 +171,9 @@ def _declared(path: Path, column: str) -> int:
 def _refuse_too_large(path: Path, size: int, room: int, folder: Path) -> None:
     if size > room:
         raise EvenhandError(
-            f"{path} has {size / 1e9:,.1f} GB of images, which are copied once to {folder}, and its disk has room for "
-            f"{max(room, 0) / 1e9:,.1f} GB; free some space, set XDG_CACHE_HOME to another disk, or save the images with "
-            "datasets' save_to_disk, which is read where it is."
+            f"{path} has {size / 1e9:,.1f} GB of images, which are copied once to {folder}, where "
+            f"{max(room, 0) / 1e9:,.1f} GB are free; free some space, set XDG_CACHE_HOME to another disk, or save the "
+            "images with datasets' save_to_disk, which is read where it is."
         )
 
 

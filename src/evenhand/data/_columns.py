@@ -139,8 +139,8 @@ def _only(
             f"{some([each.name for each in columns])}; name it, as in {source}:{what}=NAME."
         )
     raise EvenhandError(
-        f"{source} has several columns that may be the {what}: {some([each.name for each in found])}; choose one, as in "
-        f"{source}:{what}={found[0].name}."
+        f"{source} has several columns that may be the {what}: {some([each.name for each in found])}; choose one, as "
+        f"in {source}:{what}={found[0].name}."
     )
 
 

@@ -52,8 +52,8 @@ def load_parquet(
         by_split.setdefault(_split_of(file, path), []).append(file)
     if None in by_split and len(by_split) > 1:
         raise EvenhandError(
-            f"{path} has Parquet files with a split in their name and others without, such as {by_split[None][0].name}; "
-            "give one of them."
+            f"{path} has Parquet files with a split in their name and others without, such as "
+            f"{by_split[None][0].name}; give one of them."
         )
     parts = []
     for split, own in by_split.items():

@@ -134,8 +134,8 @@ def rank_labels(table: SampleTable, runs: Sequence[Run], objective: str) -> Wron
     rows = np.flatnonzero(times)
     if not len(rows):
         raise EvenhandError(
-            f"{table.name} has none of the images that {runs[0].path.parent} was tested on, such as {some(unknown, 1)}; "
-            "give the source of the comparison."
+            f"{table.name} has none of the images that {runs[0].path.parent} was tested on, such as "
+            f"{some(unknown, 1)}; give the source of the comparison."
         )
     lost = sorted({table.class_names[k] for k in np.unique(table.labels[rows])} - set(names))
     if lost:

@@ -21,7 +21,7 @@ class LabelErrors:
     suggested: NDArray[np.int64]
     """(N,): the class that the model finds most likely relative to its threshold, other than the label."""
     flagged: NDArray[np.bool_]
-    """(N,): whether another class reaches its threshold and is more probable than the label."""
+    """(N,): whether it is among the images of its class with the lowest scores, as many as contradict their label."""
     thresholds: NDArray[np.float64]
     """(K,): mean probability of a class over the images with its label; NaN for a class without images."""
 
@@ -31,11 +31,14 @@ class LabelErrors:
 
 
 def find_label_errors(probabilities: ArrayLike, targets: ArrayLike) -> LabelErrors:
-    r"""Rank labels by confident learning (Northcutt et al. 2021, *Confident Learning: Estimating Uncertainty in Labels*).
+    r"""Rank labels by confident learning.
 
-    The threshold of class k is its mean self-confidence, :math:`t_k = \mathrm{mean}_{i: y_i = k}\, p_{ik}`. The score of
-    an image is :math:`p_{i y_i} / t_{y_i}`. A label is flagged if, among the classes with :math:`p_{ij} \ge t_j`, the
-    most probable one is not the label.
+    (Northcutt et al. 2021, *Confident Learning: Estimating Uncertainty in Dataset Labels*.)
+
+    The threshold of class k is its mean self-confidence, :math:`t_k = \mathrm{mean}_{i: y_i = k}\, p_{ik}`. The score
+    of an image is :math:`p_{i y_i} / t_{y_i}`. An image contradicts its label if, among the classes with
+    :math:`p_{ij} \ge t_j`, the most probable one is not the label. So many labels are wrong in a class as images
+    contradict it (the confident joint); flagged are as many images of the class, those with the lowest scores.
 
     Args:
         probabilities: (N, K), of models that were not trained on the image, for the class shares of these labels.
@@ -67,9 +70,14 @@ def find_label_errors(probabilities: ArrayLike, targets: ArrayLike) -> LabelErro
     others[rows, labels] = -1
     reached = np.where(p >= bound - _SMALLEST, p, -1)
     best = np.where(reached.max(1) == reached[rows, labels], labels, reached.argmax(1))
+    scores = relative[rows, labels]
+    wrong = np.bincount(labels[(reached.max(1) >= 0) & (best != labels)], minlength=classes)
+    order = np.lexsort((scores, labels))  # by class, the lowest score first
+    flagged = np.zeros(len(p), bool)
+    flagged[order] = rows - (counts.cumsum() - counts)[labels[order]] < wrong[labels[order]]
     return LabelErrors(
-        scores=relative[rows, labels],
+        scores=scores,
         suggested=np.asarray(others.argmax(1), np.int64),
-        flagged=np.asarray((reached.max(1) >= 0) & (best != labels)),
+        flagged=flagged,
         thresholds=np.asarray(thresholds),
     )

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence

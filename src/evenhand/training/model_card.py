@@ -47,7 +47,7 @@ def write_model_card(about: Published, *, onnx: bool) -> str:
         "## Results by class",
         _by_class(about),
         "## Use",
-        _use(about, onnx),
+        _use(onnx=onnx),
         "## Limits",
         "\n".join(f"- {markdown_escaped(line)}" for line in _limits(about)),
     ]
@@ -129,7 +129,7 @@ def _by_class(about: Published) -> str:
     )
 
 
-def _use(about: Published, onnx: bool) -> str:
+def _use(*, onnx: bool) -> str:
     lines = [
         "```python",
         "import evenhand",
@@ -138,13 +138,13 @@ def _use(about: Published, onnx: bool) -> str:
         'probabilities = model.predict(["image.jpg"])  # (1, K), in the order of model.class_names',
         "```",
         "",
-        "On the command line: `evenhand predict FOLDER image.jpg`. `preprocessing.json` describes how images are prepared, "
-        "`config.json` names the classes.",
+        "On the command line: `evenhand predict FOLDER image.jpg`. `preprocessing.json` describes how images are "
+        "prepared, `config.json` names the classes.",
     ]
     if onnx:
         lines.append(
-            "`model.onnx` takes normalised images, float32 (N, C, S, S), and returns logits, (N, K), with any adjustment "
-            "applied; preprocessing and classes are also stored in its metadata."
+            "`model.onnx` takes normalised images, float32 (N, C, S, S), and returns logits, (N, K), with any "
+            "adjustment applied; preprocessing and classes are also stored in its metadata."
         )
     return "\n".join(lines)
 
@@ -153,8 +153,8 @@ def _limits(about: Published) -> list[str]:
     results = about.results
     few = [row["name"] for row in results["per_class"] if 0 < row["test_count"] < FEWEST_IMAGES]
     lines = [
-        "The results hold for images like those of the test set, which come from the same source as the training images; "
-        "images from elsewhere may be classified worse.",
+        "The results hold for images like those of the test set, which come from the same source as the training "
+        "images; images from elsewhere may be classified worse.",
         "The model knows no other class: an image of none of these classes gets one of them.",
         "Intervals are over test images; other training runs are not covered.",
     ]

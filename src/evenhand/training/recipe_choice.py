@@ -12,8 +12,8 @@ import numpy as np
 from evenhand.core.errors import EvenhandError
 from evenhand.core.extras import how_to_install
 from evenhand.core.seeds import stream
-from evenhand.data.decode import BadImage, probe_image
 from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.data.decode import BadImage, probe_image
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.models.names import LITE0, LITE0_PACKAGE
