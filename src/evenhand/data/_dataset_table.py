@@ -219,12 +219,12 @@ def _pixels(
     """Return the images: the bytes in the column, or the files that its paths name."""
     if image.kind == "text" or (image.kind == "struct" and _only_paths(parts, image.name)):
         values = [value for part in parts for value in part.values(image.name)]
-        named = [value.get("path") if isinstance(value, dict) else value for value in values]
+        named = [str((value.get("path") if isinstance(value, dict) else value) or "") for value in values]
         without = [row for row, value in enumerate(named, start=1) if not value]
         if without:
             raise EvenhandError(f"{source}, row {without[0]}: {image.name!r} has neither bytes nor a path of an image.")
         folder = paths_from.resolve()
-        inside = [os.path.relpath(path, folder) if _is_in(path, folder) else str(path) for path in named]
+        inside = [os.path.relpath(path, folder) if _is_in(path, folder) else path for path in named]
         records = [Record(row, os.path.normpath(path).replace(os.sep, "/")) for row, path in enumerate(inside, start=1)]
         check_paths(source, folder, records, allow_outside, unit="row")
         return FilePixels(folder, [record.path for record in records])
