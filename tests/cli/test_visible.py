@@ -181,7 +181,7 @@ def test_each_help_ends_with_two_examples(capsys: Capture, monkeypatch: Patch, v
 
 
 @pytest.mark.parametrize(
-    "extra", ["timm", "onnx", "serve", "ray", "slurm", "tensorboard", "wandb", "mlflow", "trackio"]
+    "extra", ["timm", "onnx", "serve", "ray", "slurm", "tensorboard", "wandb", "mlflow", "trackio", "datasets"]
 )
 def test_hints_name_packages_that_an_index_has(extra: str) -> None:
     command = how_to_install(extra)

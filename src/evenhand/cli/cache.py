@@ -40,7 +40,9 @@ def listing() -> None:
 
 @cache.command(epilog=two_examples("evenhand cache clear", "evenhand cache clear pixels data"))
 def clear(
-    parts: Annotated[list[str] | None, typer.Argument(help="Folders to remove; default: pixels and features.")] = None,
+    parts: Annotated[
+        list[str] | None, typer.Argument(help="Folders to remove; default: pixels, features and tables.")
+    ] = None,
 ) -> None:
     """Remove folders of the cache.
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    source: Annotated[str | None, typer.Argument(help="Other images: data set, folder, .csv or .npz.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(help="Other images: data set, folder, .csv, .npz, .parquet or hf:NAME.")
+    ] = None,
     data_root: DataRoot = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images of SOURCE.")] = False,
     allow_outside: Annotated[

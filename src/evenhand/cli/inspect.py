@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from evenhand.data.audit import Audit
 
 BAR, NARROW_BAR = 16, 6
+MOST_LABELS = 10
+"""Labels that are listed."""
 NARROW = 100
 """Terminal columns below which the bars are shortened for the class names."""
 
 
 def inspect(
-    source: Annotated[str, typer.Argument(help="Data set name, folder of class folders, .csv or .npz.")] = "digits",
+    source: Annotated[str, typer.Argument(help="Data set, folder, .csv, .npz, .parquet or hf:NAME.")] = "digits",
     imbalance: Annotated[str, typer.Option(help="Subsample: exp:RATIO, step:RATIO or none.")] = "none",
     class_order: Annotated[str, typer.Option(help="Most to fewest images: identity, shuffle or names.")] = "identity",
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default: $EVENHAND_DATA.")] = None,
@@ -29,14 +31,22 @@ def inspect(
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Follow links that lead outside the source.")
     ] = False,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="COMPARISON", help="Rank labels that its out-of-fold predictions contradict.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the page of --labels; default: the comparison.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Save the class distribution as .png, .svg or .pdf.")] = None,
     groups: Annotated[Path | None, typer.Option(help="Save a CSV with groups by TRACK_FRAME file names.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Check a data set before training.
 
-    Shows classes, sizes, corrupt files, duplicates and leaks between splits, with advice.
+    Shows classes, sizes, corrupt files, duplicates and leaks between splits, with advice. With --labels, writes a
+    page of the images that are most likely labelled wrong instead.
     """
+    if labels is not None:
+        show_labels(source, labels, out, data_root=data_root, allow_outside=allow_outside, as_json=as_json)
+        return
     if not as_json:
         begin(f"inspecting {source}")
     from evenhand.data.inspection import inspect_source
@@ -68,6 +78,43 @@ def inspect(
             echo(f"Figure: {figure}")
         if groups is not None:
             echo(f"With groups: {groups}; evenhand train {groups} keeps each in one split.")
+
+
+def show_labels(
+    source: str, comparison: Path, out: Path | None, *, data_root: Path | None, allow_outside: bool, as_json: bool
+) -> None:
+    """Rank the labels of a source, write the page, and print the first ones."""
+    if not as_json:
+        begin(f"checking the labels of {source} by {comparison}")
+    from evenhand.core.text import text_table
+    from evenhand.experiments.wrong_labels import find_wrong_labels
+    from evenhand.report.label_page import write_label_page
+    from evenhand.runs.comparison import comparison_file
+
+    found = find_wrong_labels(source, comparison, data_root=data_root, allow_outside=allow_outside)
+    ranked, groups = found.ranked(), found.flagged_by_group()
+    page, table = write_label_page(found, out or comparison_file(comparison).parent)
+    if as_json:
+        flagged = [vars(each) for each in ranked if each.flagged]
+        by_group = {name: {"flagged": wrong, "images": of} for name, (wrong, of) in groups.items()}
+        echo_json(
+            {"images": len(ranked), "by_group": by_group, "flagged": flagged, "notes": list(found.notes)}, indent=2
+        )
+        return
+    echo(
+        f"{sum(each.flagged for each in ranked):,} of {len(ranked):,} labels are flagged as wrong by {found.objective}:"
+    )
+    for name, (wrong, of) in groups.items():
+        echo(f"  {name}-shot classes: {wrong:,} of {of:,} images ({wrong / of:.1%})")
+    for note in found.notes:
+        echo(f"  {note}")
+    rows = [["image", "label", "", "more likely", ""]]
+    rows += [
+        [each.id, each.label, f"{each.label_probability:.1%}", each.suggested, f"{each.suggested_probability:.1%}"]
+        for each in ranked[:MOST_LABELS]
+    ]
+    echo("\n" + "\n".join(text_table(rows, left=(0, 1, 3))))
+    echo(f"\npage: {page}\ntable: {table}")
 
 
 def show(result: "Audit") -> None:

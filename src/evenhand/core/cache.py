@@ -13,6 +13,7 @@ from evenhand.core.errors import EvenhandError
 PARTS = {
     "pixels": "decoded images",
     "features": "features of frozen networks",
+    "tables": "images of Parquet files",
     "backbones": "frozen networks that runs were trained on",
     "data": "downloaded data sets",
 }
@@ -45,7 +46,7 @@ def list_cache(root: Path | None = None) -> list[CachePart]:
         >>> from pathlib import Path
         >>> from evenhand.core.cache import list_cache
         >>> [part.name for part in list_cache(Path(tempfile.mkdtemp()))]
-        ['pixels', 'features', 'backbones', 'data']
+        ['pixels', 'features', 'tables', 'backbones', 'data']
     """
     root = root or cache_root()
     found = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []

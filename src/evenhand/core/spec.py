@@ -49,3 +49,23 @@ def _parse_part(part: str, text: str) -> SpecPart:
         else:
             raise EvenhandError(f"Cannot read {text!r}: expected KEY=VALUE after {name!r}, got {setting!r}.")
     return SpecPart(name, value, options)
+
+
+def split_options(text: str) -> tuple[str, dict[str, str]]:
+    """Split a path from the options behind it: `PATH:KEY=VALUE:KEY=VALUE`.
+
+    Example:
+        >>> from evenhand.core.spec import split_options
+        >>> split_options("photos/train.parquet:image=img:label=fine_label")
+        ('photos/train.parquet', {'image': 'img', 'label': 'fine_label'})
+    """
+    rest, options = text, dict[str, str]()
+    while ":" in rest:
+        before, _, setting = rest.rpartition(":")
+        key, equals, content = setting.partition("=")
+        if not (before and equals and content and _NAME.fullmatch(key)):
+            break
+        if key in options:
+            raise EvenhandError(f"Cannot read {text!r}: {key} is given twice.")
+        rest, options = before, {key: content, **options}
+    return rest, options

@@ -5,12 +5,15 @@ from .batches import Batches as Batches
 from .batches import Preprocessing as Preprocessing
 from .batches import make_preprocessing as make_preprocessing
 from .folders import load_folder as load_folder
+from .hub import load_hub_dataset as load_hub_dataset
+from .hub import load_saved_dataset as load_saved_dataset
 from .images import Images as Images
 from .images import open_images as open_images
 from .imbalance import Imbalance as Imbalance
 from .imbalance import effective_number as effective_number
 from .imbalance import imbalance_ratio as imbalance_ratio
 from .inspection import inspect_source as inspect_source
+from .parquet import load_parquet as load_parquet
 from .pixels import to_pixels as to_pixels
 from .sources import find_data_root as find_data_root
 from .sources import list_datasets as list_datasets

@@ -58,13 +58,8 @@ def fingerprint(pixels: FilePixels, image_size: int | None, interpolation: str =
     """Return a hash of relative paths, file sizes, modification times, boxes and the resize settings."""
     other = "" if interpolation == "bilinear" else f" {interpolation}"
     digest = hashlib.sha256(f"{FORMAT} {image_size} {pixels.stretch} {len(pixels)}{other}\n".encode())
-    for path in pixels.paths:
-        try:
-            found = os.stat(os.path.join(pixels.root, path))
-            state = f"{found.st_size} {found.st_mtime_ns}"
-        except (OSError, ValueError):
-            state = "missing"
-        digest.update(f"{path}\0{state}\n".encode("utf-8", "surrogateescape"))
+    for row, path in enumerate(pixels.paths):
+        digest.update(f"{path}\0{pixels.state(row)}\n".encode("utf-8", "surrogateescape"))
     if pixels.boxes is not None:
         digest.update(np.ascontiguousarray(pixels.boxes, np.int64).tobytes())
     return digest.hexdigest()[:32]

@@ -50,7 +50,7 @@ def load_csv(path: Path | str, *, allow_outside: bool = False, strict: bool = Tr
     path = Path(path)
     root = path.resolve().parent
     columns, records = _read(path)
-    _check_paths(path, root, records, allow_outside)
+    check_paths(path, root, records, allow_outside)
     splits = _splits(path, records)
     class_names, labels = number_classes(str(path), [record.label for record in records], splits, strict=strict)
     groups = [record.group for record in records]
@@ -72,15 +72,17 @@ def load_csv(path: Path | str, *, allow_outside: bool = False, strict: bool = Tr
 
 
 @dataclass(frozen=True)
-class _Record:
+class Record:
+    """An image of a manifest."""
+
     line: int
     path: str
-    label: str
-    split: str
-    group: str
+    label: str = ""
+    split: str = ""
+    group: str = ""
 
 
-def _read(path: Path) -> tuple[list[str], list[_Record]]:
+def _read(path: Path) -> tuple[list[str], list[Record]]:
     """Return the column names and the lines, with normalised paths (`./a//b.png` is `a/b.png`)."""
     try:
         with io.TextIOWrapper(open_regular(path), newline="", encoding="utf-8-sig") as file:
@@ -103,7 +105,7 @@ def _read(path: Path) -> tuple[list[str], list[_Record]]:
     return columns, records
 
 
-def _records(path: Path, columns: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> Iterator[_Record]:
+def _records(path: Path, columns: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> Iterator[Record]:
     for line, row in rows:
         if not any(row):
             continue
@@ -113,7 +115,7 @@ def _records(path: Path, columns: Sequence[str], rows: Iterable[tuple[int, list[
         for name in ("path", "label"):
             if not fields[name]:
                 raise EvenhandError(f"{path}, line {line}: the {name} is empty.")
-        yield _Record(
+        yield Record(
             line,
             os.path.normpath(fields["path"]).replace(os.sep, "/"),
             fields["label"],
@@ -122,14 +124,17 @@ def _records(path: Path, columns: Sequence[str], rows: Iterable[tuple[int, list[
         )
 
 
-def _check_paths(path: Path, root: Path, records: Sequence[_Record], allow_outside: bool) -> None:
+def check_paths(
+    path: Path | str, root: Path, records: Sequence[Record], allow_outside: bool, unit: str = "line"
+) -> None:
+    """Refuse paths that are repeated, leave the root or name no file; `unit` names the number of a record."""
     first: dict[str, int] = {}
-    missing: list[_Record] = []
+    missing: list[Record] = []
     inside: dict[str, bool] = {}
     for record in records:
-        where = f"{path}, line {record.line}"
+        where = f"{path}, {unit} {record.line}"
         if record.path in first:
-            raise EvenhandError(f"{where}: {record.path!r} is already in line {first[record.path]}.")
+            raise EvenhandError(f"{where}: {record.path!r} is already in {unit} {first[record.path]}.")
         first[record.path] = record.line
         if not allow_outside and (os.path.isabs(record.path) or record.path.split("/")[0] == ".."):
             raise EvenhandError(
@@ -151,14 +156,14 @@ def _check_paths(path: Path, root: Path, records: Sequence[_Record], allow_outsi
         except (OSError, ValueError):  # ValueError: a NUL in the name
             missing.append(record)
     if missing:
-        shown = ", ".join(f"{record.path!r} (line {record.line})" for record in missing[:3])
+        shown = ", ".join(f"{record.path!r} ({unit} {record.line})" for record in missing[:3])
         raise EvenhandError(
             f"{path} names {len(missing):,} file{'s' * (len(missing) > 1)} that {'are' if len(missing) > 1 else 'is'} "
             f"not there: {shown}{', ...' * (len(missing) > 3)}; paths are relative to {root}."
         )
 
 
-def _splits(path: Path, records: Sequence[_Record]) -> list[Split] | None:
+def _splits(path: Path, records: Sequence[Record]) -> list[Split] | None:
     if not any(record.split for record in records):
         return None
     for record in records:
@@ -169,7 +174,7 @@ def _splits(path: Path, records: Sequence[_Record]) -> list[Split] | None:
     return [SPLIT_NAMES[record.split] for record in records]
 
 
-def _refuse_straddling(path: Path, records: Sequence[_Record], splits: Sequence[Split] | None) -> None:
+def _refuse_straddling(path: Path, records: Sequence[Record], splits: Sequence[Split] | None) -> None:
     side: dict[str, Split] = {}
     for record, split in zip(records, splits or (), strict=False):
         if record.group and side.setdefault(record.group, split) != split:

@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,7 +186,7 @@ def native_pixels(table: SampleTable) -> tuple[Counter[tuple[int, int]], Counter
         number, height, width, channels = pixels.images.shape
         return Counter({(width, height): number}), Counter({"L" if channels == 1 else "RGB": number})
     with ThreadPoolExecutor() as pool:
-        headers = list(pool.map(lambda path: probe_image(pixels.root / path), pixels.paths))
+        headers = list(pool.map(lambda row: probe_image(pixels.path(row), pixels.content(row)), range(len(pixels))))
     if pixels.boxes is None:
         sizes = Counter((each.width, each.height) for each in headers)
     else:
@@ -221,14 +220,14 @@ def _fingerprints(table: SampleTable, rows: Sequence[int]) -> list[tuple[int, by
     pixels = table.pixels
     if not isinstance(pixels, FilePixels):
         return [(row, _hash(np.ascontiguousarray(pixels.images[row]).data)) for row in rows]
-    lengths = {row: (pixels.root / pixels.paths[row]).stat().st_size for row in rows}
+    lengths = {row: pixels.length(row) for row in rows}
     shared = Counter(lengths.values())
     digests: dict[str, bytes] = {}
     found = []
     for row in rows:
         path = pixels.paths[row]
         if shared[lengths[row]] > 1 and path not in digests:
-            digests[path] = _hash(_content(pixels.root / path))
+            digests[path] = _hash(_content(pixels, row))
         box = b"" if pixels.boxes is None else pixels.boxes[row].tobytes()
         found.append((row, digests.get(path, path.encode()) + box))
     return found
@@ -287,6 +286,9 @@ def _advice(
     return tuple(advice)
 
 
-def _content(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read()
+def _content(pixels: FilePixels, row: int) -> bytes:
+    content = pixels.content(row)
+    if content is None:
+        with open_regular(pixels.path(row)) as file:
+            content = file.read()
+    return content

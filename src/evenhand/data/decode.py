@@ -78,7 +78,7 @@ class ImageInfo:
 
 
 def probe_image(path: Path | str, content: bytes | None = None) -> ImageInfo:
-    """Read the header of an image file, without decoding its pixels.
+    """Read the header of an image file, or of its content, without decoding its pixels.
 
     Args:
         path: the file.

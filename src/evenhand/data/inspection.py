@@ -31,7 +31,7 @@ def inspect_source(
     """Load, open, split and audit a source.
 
     Args:
-        source: a data set's name, a folder of class folders, a `.csv` or a `.npz`.
+        source: a data set's name, a folder, a `.csv`, `.npz` or `.parquet`, or `hf:NAME`.
         imbalance: the imbalance that training would apply: `exp:RATIO`, `step:RATIO` or `none`.
         class_order: classes from most to fewest images: `identity`, `shuffle`, or all names joined by commas.
         data_root: folder of the data sets.

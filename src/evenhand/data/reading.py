@@ -105,13 +105,13 @@ class RowReader:
                 self.pixels.images[row], self.image_size, stretch=self.stretch, interpolation=self.interpolation
             )
         return read_image(
-            _file(self.pixels, row),
+            self.pixels.path(row),
             _box(self.pixels, row),
             channels=self.channels,
             image_size=self.image_size,
             stretch=self.stretch or self.pixels.stretch,
             interpolation=self.interpolation,
-            content=content,
+            content=self.pixels.content(row) if content is None else content,
         )
 
 
@@ -176,7 +176,7 @@ def read_headers(pixels: FilePixels, image_size: int | None, threads: Threads) -
     def read(rows: NDArray[np.int64]) -> None:
         for row in rows.tolist():
             try:
-                info = probe_image(_file(pixels, row))
+                info = probe_image(pixels.path(row), pixels.content(row))
                 sizes[row] = stored_size(info.width, info.height, _box(pixels, row), None)
                 colour[row] = not info.grey
             except BadImage as error:  # noqa: PERF203 - a `try` costs nothing compared with opening a file
@@ -219,10 +219,6 @@ def read_pixels(entry: Entry, reader: RowReader, threads: Threads, *, keep: bool
     for _ in threads.map(decode, rows, "Decoding images"):
         pass
     return pixels
-
-
-def _file(pixels: FilePixels, row: int) -> str:
-    return os.path.join(pixels.root, pixels.paths[row])
 
 
 def _box(pixels: FilePixels, row: int) -> list[int] | None:

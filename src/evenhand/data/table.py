@@ -4,10 +4,11 @@ Splits, imbalance and audits are functions from this table to row numbers; pixel
 an audit.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,22 @@ class ArrayPixels:
         return ArrayPixels(self.images[rows])
 
 
+class PackedImages(Protocol):
+    """Encoded images inside larger files, such as the rows of a Parquet file."""
+
+    def read(self, row: int) -> bytes:
+        """Return the bytes of an image; none where the row has no image."""
+
+    def state(self, row: int) -> str:
+        """Return a text that changes when the image may have changed."""
+
+    def take(self, rows: NDArray[np.int64]) -> "PackedImages":
+        """Return the images of the given rows."""
+
+
 @dataclass(frozen=True, eq=False)
 class FilePixels:
-    """Images in files, of any size."""
+    """Encoded images, of any size: files, or parts of larger files."""
 
     root: Path
     paths: Sequence[str]
@@ -55,14 +69,40 @@ class FilePixels:
     """(N, 4): left, top, right, bottom of the crop, in pixels; None: whole images."""
     stretch: bool = False
     """Whether images are stretched to squares, so that a crop does not cut their ends."""
+    packed: PackedImages | None = None
+    """The images, if they are parts of larger files, and the paths only names; None: they are files."""
 
     def __len__(self) -> int:
         return len(self.paths)
 
+    def path(self, row: int) -> str:
+        """Return the path of an image, or its name inside a larger file."""
+        return os.path.join(self.root, self.paths[row])
+
+    def content(self, row: int) -> bytes | None:
+        """Return the bytes of an image inside a larger file; None: it is a file of its own."""
+        return None if self.packed is None else self.packed.read(row)
+
+    def length(self, row: int) -> int:
+        """Return the number of bytes of an image."""
+        content = self.content(row)
+        return os.stat(self.path(row)).st_size if content is None else len(content)
+
+    def state(self, row: int) -> str:
+        """Return a text that changes when the image may have changed; `missing` for a file that is not there."""
+        if self.packed is not None:
+            return self.packed.state(row)
+        try:
+            found = os.stat(self.path(row))
+        except (OSError, ValueError):
+            return "missing"
+        return f"{found.st_size} {found.st_mtime_ns}"
+
     def take(self, rows: NDArray[np.int64]) -> "FilePixels":
         """Return the files of the given rows."""
         boxes = None if self.boxes is None else self.boxes[rows]
-        return FilePixels(self.root, [self.paths[row] for row in rows], boxes, self.stretch)
+        packed = None if self.packed is None else self.packed.take(rows)
+        return FilePixels(self.root, [self.paths[row] for row in rows], boxes, self.stretch, packed)
 
 
 @dataclass(frozen=True, eq=False)

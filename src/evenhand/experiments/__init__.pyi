@@ -9,3 +9,5 @@ from .comparison._hypothesis_tests import judge_differences as judge_differences
 from .grid.jobs import Job as Job
 from .grid.jobs import make_grid as make_grid
 from .grid.local import run_jobs as run_jobs
+from .wrong_labels import WrongLabels as WrongLabels
+from .wrong_labels import find_wrong_labels as find_wrong_labels

@@ -63,7 +63,7 @@ def compare(
     each run is a process of its own.
 
     Args:
-        source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
+        source: a data set's name, a folder, a `.csv`, `.npz` or `.parquet`, or `hf:NAME`; `digits` if not given.
         objectives: at least two, all of which are in the table; `evenhand objectives` lists their parts.
         seeds: runs per objective, for a single analysis; None: interim analyses at 3, 5, 8 and 12 seeds until
             everything is decided.

@@ -12,6 +12,8 @@ from .classification import matthews_correlation as matthews_correlation
 from .classification import mean_recall as mean_recall
 from .classification import negative_log_likelihood as negative_log_likelihood
 from .classification import worst_class as worst_class
+from .label_errors import LabelErrors as LabelErrors
+from .label_errors import find_label_errors as find_label_errors
 from .predictions import Predictions as Predictions
 from .predictions import load_predictions as load_predictions
 from .shot_groups import ShotGroups as ShotGroups

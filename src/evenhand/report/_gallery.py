@@ -61,7 +61,7 @@ def _error(
         str(of.ids[row]),
     ]
     return ConfidentError(
-        address=_address(image),
+        address=picture_address(image),
         small=max(image.shape[:2]) <= LARGEST_PNG,
         actual=of.class_names[actual],
         predicted=of.class_names[int(order[0])],
@@ -70,7 +70,8 @@ def _error(
     )
 
 
-def _address(image: NDArray[np.uint8]) -> str:
+def picture_address(image: NDArray[np.uint8]) -> str:
+    """Return an image, (H, W, C), as a `data:` URL."""
     picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
     file = io.BytesIO()
     if max(image.shape[:2]) <= LARGEST_PNG:

@@ -34,7 +34,7 @@ class DataConfig(_Section):
     """Which images, and how they are split and made imbalanced."""
 
     source: _Name = "digits"
-    """Data set, folder of class folders, .csv or .npz.
+    """Data set, folder, .csv, .npz, .parquet or hf:NAME.
 
     `evenhand.list_datasets()` names the data sets; digits is embedded."""
     root: _Name | None = None

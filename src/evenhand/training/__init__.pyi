@@ -6,6 +6,7 @@ from .export import export_onnx as export_onnx
 from .loop import Callback as Callback
 from .decisions import UnsureModel as UnsureModel
 from .decisions import load_unsure as load_unsure
+from .model_folder import export_folder as export_folder
 from .predict import TrainedModel as TrainedModel
 from .predict import load as load
 from .prediction import ImagePredictions as ImagePredictions

@@ -34,7 +34,7 @@ def train(
     """Train a classifier and evaluate it; settings that are not given come from the recipe.
 
     Args:
-        source: a data set's name, a folder of class folders, a `.csv` or a `.npz`; `digits` if not given.
+        source: a data set's name, a folder, a `.csv`, `.npz` or `.parquet`, or `hf:NAME`; `digits` if not given.
         objective: parts of :func:`~evenhand.list_objectives` joined by `+`, such as `cce:gamma=-2` or
             `balanced-softmax+cce`.
         imbalance: `exp:RATIO`, `step:RATIO` or `none`.

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -289,7 +288,11 @@ def _digest(content: bytes, pixels: FilePixels | ArrayPixels, row: int) -> bytes
 
 
 def _read_file(pixels: FilePixels, row: int) -> bytes:
-    path = os.path.join(pixels.root, pixels.paths[row])
+    path, content = pixels.path(row), pixels.content(row)
+    if content is not None:
+        if not content:
+            raise BadImage(f"Cannot read the image {path}: the file is empty.", "the file is empty")
+        return content
     try:
         require_file(path)
         with open_regular(path) as file:

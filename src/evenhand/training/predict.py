@@ -36,6 +36,8 @@ from evenhand.training.prior import change_prior
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
 
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+"""Files of a model folder."""
 _T = TypeVar("_T")
 _logger = logging.getLogger("evenhand")
 
@@ -209,8 +211,9 @@ def load(
     """Load a trained model.
 
     Args:
-        run: the folder of a finished run, whose selected weights are loaded; a file of weights; or the folder of a
-            comparison, whose recommended objective's run with the best validation result is loaded.
+        run: the folder of a finished run, whose selected weights are loaded; a file of weights; a model folder
+            (`evenhand export --folder`); or the folder of a comparison, whose recommended objective's run with the best
+            validation result is loaded.
         device: of the computation; None: a CUDA GPU if there is one, else the CPU.
         ensemble: for a comparison: average the probabilities of all runs of the recommended objective.
         adjust: apply the adjustment that a run was given after training, if any.
@@ -246,7 +249,8 @@ def load(
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
     network, card = load_classifier(selected_weights(run), within=Path(run) if Path(run).is_dir() else None)
-    if Path(run).is_dir() and card.model != (expected := Run(Path(run)).config.model.name):
+    exported = is_model_folder(run)
+    if Path(run).is_dir() and not exported and card.model != (expected := Run(Path(run)).config.model.name):
         raise EvenhandError(f"The weights in {run} are of {card.model}, but the run is of {expected}; restore its own.")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -263,7 +267,8 @@ def load(
         offset = change_prior(Run(Path(run)), prior).added_to_logits
         return TrainedModel(network.eval(), card, place, torch.tensor(offset, dtype=torch.float32))
     own = adjust and Path(run).is_dir()
-    adjusted = (Run(Path(run)).adjustment or _own_adjustment(Run(Path(run)))) if own else None
+    stored = Run(Path(run)).adjustment if own else None
+    adjusted = own_adjustment(Run(Path(run))) if own and stored is None and not exported else stored
     if adjusted is not None and adjusted.kind == "tau-normalised":
         normalise_head(network, adjusted.tau or 0.0)
         adjusted = None
@@ -276,12 +281,18 @@ def load(
     return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
 
 
-def _own_adjustment(run: Run) -> Adjustment | None:
+def own_adjustment(run: Run) -> Adjustment | None:
     """Return the adjustment by the post-hoc part of a run's objective, which its predictions store."""
     if not run.finished or run.config.objective.training == run.config.objective:
         return None
     added = run.predictions.adjustment
     return None if added is None else Adjustment(kind="post-hoc", chosen="given", added_to_logits=tuple(added.tolist()))
+
+
+def is_model_folder(path: os.PathLike[str] | str) -> bool:
+    """Return whether a path is a folder that `evenhand export --folder` wrote."""
+    folder = Run(Path(path))
+    return folder.has(WEIGHTS) and folder.has(CONFIG) and not folder.begun
 
 
 def normalise_head(network: Classifier | Ensemble, tau: float) -> None:
@@ -305,6 +316,8 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
     folder = Path(run)
     if folder.is_file():
         return folder
+    if is_model_folder(folder):
+        return folder / WEIGHTS
     if not folder.is_dir():
         raise EvenhandError(f"There is no run or file of weights {folder}; give the folder of a run.")
     return Run(folder).weights

@@ -12,6 +12,7 @@ import numpy as np
 from evenhand.core.errors import EvenhandError
 from evenhand.core.extras import how_to_install
 from evenhand.core.seeds import stream
+from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.decode import BadImage, probe_image
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
@@ -96,7 +97,7 @@ def _median_size(
     source: str | Path | None, data_root: Path | str | None, allow_outside: bool | None
 ) -> tuple[int, int] | None:
     """Return the median width and height of a folder's or manifest's images; None: the source is neither."""
-    if source is None or not Path(source).expanduser().exists():
+    if source is None or str(source).split(":")[0] in BENCHMARKS:
         return None
     table = load_source(source, data_root=data_root, download=False, allow_outside=bool(allow_outside))
     if not isinstance(table.pixels, FilePixels):
@@ -108,7 +109,7 @@ def _median_size(
             sizes.append((right - left, bottom - top))
         else:
             with suppress(BadImage):
-                info = probe_image(Path(pixels.root, pixels.paths[row]))
+                info = probe_image(pixels.path(row), pixels.content(row))
                 sizes.append((info.width, info.height))
     if not sizes:
         return None

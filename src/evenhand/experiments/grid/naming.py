@@ -14,9 +14,10 @@ from pydantic import BaseModel
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import hash_file
 from evenhand.core.opening import LINK
-from evenhand.core.spec import parse
+from evenhand.core.spec import parse, split_options
 from evenhand.core.text import slug
 from evenhand.data.benchmarks import BENCHMARKS
+from evenhand.data.hub import PREFIX
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs.config import Config
 from evenhand.runs.name_defaults import FROZEN
@@ -130,6 +131,9 @@ def _canonical(key: str, value: Any) -> Any:
 
 def canonical_source(source: str) -> str:
     """Return the canonical form of a source: the options of a data set in order, or the absolute path."""
+    if source.startswith(PREFIX):
+        name, options = split_options(source)
+        return ":".join([name, *(f"{key}={value}" for key, value in sorted(options.items()))])
     if not is_benchmark(source):
         return str(Path(os.path.expanduser(source)).resolve()) if source.strip() else source
     part, *others = parse(source)

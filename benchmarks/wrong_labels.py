@@ -1,0 +1,225 @@
+"""Measure how well labels that were flipped on purpose are found, against a ranking by plain confidence.
+
+    python benchmarks/wrong_labels.py PHOTOS --work WORK [--seeds 0-3] [--thin 40] [--out FILE.json]
+
+5% and 10% of the labels of a folder of photos are flipped, each to another class drawn uniformly. Five runs with
+rotating test sets (`recipe photos`) give every image an out-of-fold prediction. Average precision of the flipped labels
+is computed over all images and over those whose given label is in each shot group. All rankings use the same
+predictions. With `--thin R` the classes are first thinned to an exponential profile of ratio R. Finished runs in WORK
+are kept.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.metrics import average_precision_score
+
+from evenhand.data.sources import load_source
+from evenhand.data.table import FilePixels, SampleTable
+from evenhand.experiments.wrong_labels import WrongLabels, rank_labels
+from evenhand.metrics.label_errors import find_label_errors
+from evenhand.runs.run import Run
+from evenhand.training.recipe_choice import make_run_config
+from evenhand.training.run import train_run
+
+RATES, FOLDS, OBJECTIVES = (0.05, 0.1), 5, ("ce", "balanced-softmax")
+GROUPS = ("all", "many", "medium", "few")
+Floats = NDArray[np.float64]
+
+
+def plain(p: Floats, y: NDArray[np.int64]) -> Floats:
+    """Return 1 - p of the label."""
+    return 1 - p[np.arange(len(y)), y]
+
+
+def margin(p: Floats, y: NDArray[np.int64]) -> Floats:
+    """Return the largest other probability, minus that of the label."""
+    others = p.copy()
+    others[np.arange(len(y)), y] = -1
+    return np.asarray(others.max(1) - p[np.arange(len(y)), y])
+
+
+def subtracted(p: Floats, y: NDArray[np.int64]) -> Floats:
+    """Return the threshold of the label, minus its probability."""
+    return np.asarray(find_label_errors(p, y).thresholds[y] - p[np.arange(len(y)), y])
+
+
+def relative(p: Floats, y: NDArray[np.int64]) -> Floats:
+    """Return minus the probability of the label divided by its threshold, as `inspect --labels` ranks."""
+    return -find_label_errors(p, y).scores
+
+
+def uniform(score: Callable[[Floats, NDArray[np.int64]], Floats]) -> Callable[[Floats, NDArray[np.int64]], Floats]:
+    """Return the same ranking, on probabilities for uniform class shares."""
+
+    def on_uniform(p: Floats, y: NDArray[np.int64]) -> Floats:
+        shares = np.bincount(y, minlength=p.shape[1]) / len(y)
+        return score(softmax(np.log(np.maximum(p, 1e-30)) - np.log(shares), axis=1), y)
+
+    return on_uniform
+
+
+RANKINGS: dict[str, Callable[[Floats, NDArray[np.int64]], Floats]] = {
+    "relative to threshold (inspect --labels)": relative,
+    "plain confidence": plain,
+    "margin": margin,
+    "threshold minus probability": subtracted,
+    "relative to threshold, uniform shares": uniform(relative),
+    "plain confidence, uniform shares": uniform(plain),
+}
+
+
+def main() -> None:
+    """Train, rank, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--seeds", default="0-3")
+    parser.add_argument("--thin", type=float, default=1.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    first, _, last = options.seeds.partition("-")
+    clean = load_source(options.photos.resolve())
+    if options.thin > 1:
+        clean = clean.take(thinned(clean, options.thin))
+    rows = []
+    for seed in range(int(first), int(last or first) + 1):
+        for rate in RATES:
+            table, truth = flipped(clean, rate, seed, options)
+            for objective in OBJECTIVES:
+                found = rank_labels(table, list(runs(table, options.work, objective)), objective)
+                rows.append({"seed": seed, "rate": rate, "objective": objective, **measure(found, truth)})
+                print(seed, rate, objective, rows[-1]["average_precision"][next(iter(RANKINGS))], flush=True)
+    content = {
+        "images": len(clean),
+        "counts": dict(zip(clean.class_names, clean.counts().tolist(), strict=True)),
+        "thin": options.thin,
+        "rows": rows,
+    }
+    if options.out:
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    show(rows)
+
+
+def thinned(table: SampleTable, ratio: float) -> NDArray[np.int64]:
+    """Return rows whose class counts follow an exponential profile, as far as there are images."""
+    counts = table.counts()
+    order = np.argsort(-counts, kind="stable")
+    profile = np.rint(counts.max() * ratio ** (-np.arange(len(counts)) / (len(counts) - 1))).astype(int)
+    keep = np.zeros_like(counts)
+    keep[order] = np.minimum(counts[order], profile)
+    own = [np.flatnonzero(table.labels == k) for k in range(len(counts))]
+    drawn = [np.random.default_rng([7, k]).choice(rows, keep[k], replace=False) for k, rows in enumerate(own)]
+    return np.sort(np.concatenate(drawn))
+
+
+def flipped(
+    clean: SampleTable, rate: float, seed: int, options: argparse.Namespace
+) -> tuple[SampleTable, dict[str, str]]:
+    """Write a manifest with flipped labels; return it as a table, and the true class of each image."""
+    rng = np.random.default_rng([seed, round(1000 * rate)])
+    rows = rng.choice(len(clean), round(rate * len(clean)), replace=False)
+    labels = clean.labels.copy()
+    labels[rows] = (labels[rows] + rng.integers(1, clean.num_classes, len(rows))) % clean.num_classes
+    assert isinstance(clean.pixels, FilePixels)
+    paths = [clean.pixels.path(row) for row in range(len(clean))]
+    manifest = options.work / f"{'flip' if options.thin == 1 else 'thin'}{round(100 * rate)}-{seed}.csv"
+    options.work.mkdir(parents=True, exist_ok=True)
+    with manifest.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label"])
+        writer.writerows(zip(paths, (clean.class_names[k] for k in labels), strict=True))
+    truth = dict(zip(paths, (clean.class_names[k] for k in clean.labels), strict=True))
+    return load_source(manifest, allow_outside=True), truth
+
+
+def runs(table: SampleTable, work: Path, objective: str) -> Iterator[Run]:
+    """Train five runs with rotating test sets, or find them."""
+    for fold in range(FOLDS):
+        run = Run(work / f"{table.name}-{objective}-{fold}")
+        if not run.finished:
+            config = make_run_config(
+                "photos",
+                None,
+                ["data.rotate=true"],
+                data__source=str(work / f"{table.name}.csv"),
+                data__allow_outside=True,
+                objective=objective,
+                seed=fold,
+            )[0]
+            run = train_run(config, run.path)
+        yield run
+
+
+def measure(found: WrongLabels, truth: dict[str, str]) -> dict[str, Any]:
+    """Return average precision by ranking and shot group, and what is flagged."""
+    labels = found.table.labels[found.rows]
+    names = np.array(found.table.class_names)
+    wrong = names[labels] != np.array([truth[name] for name in found.table.ids[found.rows].tolist()])
+    group = np.array([found.groups.of(int(k)) for k in labels])
+    inside = {name: np.ones(len(labels), bool) if name == "all" else group == name for name in GROUPS}
+    scores = {name: rank(found.probabilities, labels) for name, rank in RANKINGS.items()}
+    return {
+        "images": {name: int(rows.sum()) for name, rows in inside.items()},
+        "wrong": {name: int(wrong[rows].sum()) for name, rows in inside.items()},
+        "shot_rule": found.groups.rule,
+        "average_precision": {
+            name: {
+                each: round(float(average_precision_score(wrong[rows], score[rows])), 5)
+                for each, rows in inside.items()
+            }
+            for name, score in scores.items()
+        },
+        "flagged": {
+            name: {each: _counts(flags[rows], wrong[rows]) for each, rows in inside.items()}
+            for name, flags in (
+                ("thresholds per class (inspect --labels)", found.errors.flagged),
+                ("predicted class is not the label", found.probabilities.argmax(1) != labels),
+            )
+        },
+    }
+
+
+def _counts(flags: NDArray[np.bool_], wrong: NDArray[np.bool_]) -> dict[str, int]:
+    return {"flagged": int(flags.sum()), "wrong": int((flags & wrong).sum()), "missed": int((~flags & wrong).sum())}
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print means over seeds."""
+    for rate in RATES:
+        for objective in OBJECTIVES:
+            own = [row for row in rows if row["rate"] == rate and row["objective"] == objective]
+            print(f"\n{rate:.0%} flipped, {objective}, {len(own)} seeds: average precision in %, {', '.join(GROUPS)}")
+            for name in RANKINGS:
+                means = [100 * statistics.fmean(row["average_precision"][name][each] for row in own) for each in GROUPS]
+                print(f"  {name:42}", *(f"{mean:6.1f}" for mean in means))
+            best, usual = list(RANKINGS)[:2]
+            for each in GROUPS:
+                gaps = [row["average_precision"][best][each] - row["average_precision"][usual][each] for row in own]
+                low, high = 100 * min(gaps), 100 * max(gaps)
+                print(f"  difference, {each}: {100 * statistics.fmean(gaps):+.2f} [{low:+.2f}, {high:+.2f} over seeds]")
+            for name in own[0]["flagged"]:
+                for each in GROUPS:
+                    total = {
+                        key: sum(row["flagged"][name][each][key] for row in own)
+                        for key in ("flagged", "wrong", "missed")
+                    }
+                    precision = total["wrong"] / max(total["flagged"], 1)
+                    recall = total["wrong"] / max(total["wrong"] + total["missed"], 1)
+                    clean = sum(row["images"][each] - row["wrong"][each] for row in own)
+                    accused = (total["flagged"] - total["wrong"]) / max(clean, 1)
+                    print(f"  {name}, {each}: precision {precision:.1%}, recall {recall:.1%}, accused {accused:.2%}")
+
+
+if __name__ == "__main__":
+    main()

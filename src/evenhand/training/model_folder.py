@@ -1,0 +1,173 @@
+"""A model folder: everything that is needed to use a trained model elsewhere, as model hubs keep it."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from evenhand.core.errors import EvenhandError, reason
+from evenhand.core.files import write_json, write_text
+from evenhand.data.decode import MAX_ASPECT
+from evenhand.metrics.predictions import Predictions
+from evenhand.models.classifier import Classifier
+from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Adjustment
+from evenhand.runs.summary import summarise
+from evenhand.training.checkpoint import save_weights
+from evenhand.training.export import Check, export_onnx
+from evenhand.training.model_card import Published, write_model_card
+from evenhand.training.predict import CONFIG, WEIGHTS, TrainedModel, load, own_adjustment
+
+PREPROCESSING, ADJUSTMENT, ONNX, CARD = "preprocessing.json", "adjustment.json", "model.onnx", "README.md"
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+
+
+@dataclass(frozen=True)
+class ExportedFolder:
+    """What was written."""
+
+    path: Path
+    files: tuple[str, ...]
+    onnx: Check | None
+    """The check of the ONNX file; None: the packages of the extra `onnx` are not installed."""
+
+
+def export_folder(run: Path | str, out: Path | str, *, licence: str | None = None) -> ExportedFolder:
+    """Write a trained model and its model card into a new folder, which :func:`evenhand.load` and `predict` take.
+
+    It has `model.safetensors` (all weights, a frozen backbone included), `config.json` (the network and the classes),
+    `preprocessing.json`, `adjustment.json` (what is added to the logits, if anything), `model.onnx` (if the packages of
+    the extra `onnx` are installed) and `README.md`, a model card with the metadata that Hugging Face's hub reads.
+
+    Args:
+        run: a finished run, or a comparison, whose recommended objective's run with the best validation result is used.
+        out: the folder, which must not exist or be empty.
+        licence: the licence of the model by its identifier on the hub, such as `mit`; None: the card names none.
+
+    Raises:
+        EvenhandError: the run is not finished, or the folder has files.
+    """
+    if licence is not None and not _LICENCE.fullmatch(licence):
+        raise EvenhandError(f"The licence must be an identifier such as mit or cc-by-4.0, got {licence!r}.")
+    folder = read_recommended(run).runs[0] if is_comparison(run) else Run(Path(run))
+    if not folder.path.is_dir():
+        raise EvenhandError(f"{folder.path} is not the folder of a run; the model card needs the results of one.")
+    model = load(folder.path, device="cpu")
+    published = _published(folder, model, Path(out).resolve().name, licence)
+    with _new_folder(Path(out)) as temporary:
+        assert isinstance(model.network, Classifier)  # a run is one network
+        card = replace(model.card, backbone=None)  # its weights are in the file
+        save_weights(temporary / WEIGHTS, model.network, card)
+        write_json(temporary / CONFIG, _config(folder, model), indent=2)
+        write_json(temporary / PREPROCESSING, _preprocessing(model), indent=2)
+        if model.adjustment is not None:
+            write_json(temporary / ADJUSTMENT, _adjustment(folder, model), indent=2)
+        check = None
+        if all(importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime", "onnxscript")):
+            check = export_onnx(folder.path, temporary / ONNX)
+        write_text(temporary / CARD, write_model_card(published, onnx=check is not None))
+        files = tuple(sorted(path.name for path in temporary.iterdir()))
+    return ExportedFolder(Path(out), files, check)
+
+
+def _published(run: Run, model: TrainedModel, name: str, licence: str | None) -> Published:
+    """Return what the card says; results are those of the model as it is loaded, with its adjustment."""
+    stored = run.adjustment
+    results, notes = run.summary.model_dump(mode="json", exclude_unset=True), list(run.summary.notes)
+    if model.adjustment is not None:
+        results |= summarise(_adjusted(run, model))
+    if stored is not None:
+        notes.append(f"The logits were adjusted after training: {stored.describe()}.")
+    if stored is not None and stored.kind == "tau-normalised":
+        notes.append("Results by class are those before the weights of the last layer were normalised.")
+        extra = stored.model_extra or {}
+        results |= {key: extra[key] for key in ("accuracy", "balanced_accuracy") if key in extra}
+        results |= {"balanced_accuracy_interval": extra.get("balanced_accuracy_interval"), "accuracy_interval": None}
+    return Published(
+        name=name,
+        source=run.config.data.source,
+        results=results,
+        train_counts=run.predictions.train_counts.tolist(),
+        config=run.config,
+        card=model.card,
+        notes=tuple(notes),
+        licence=licence,
+        grouped=run.predictions.groups is not None,
+    )
+
+
+def _adjusted(run: Run, model: TrainedModel) -> Predictions:
+    assert model.adjustment is not None
+    return replace(run.predictions, adjustment=model.adjustment.double().numpy())
+
+
+def _config(run: Run, model: TrainedModel) -> dict[str, Any]:
+    config, card = run.config, model.card
+    return {
+        "library_name": "evenhand",
+        "evenhand_version": version("evenhand"),
+        "architecture": card.model,
+        "stem": card.stem,
+        "head": card.head,
+        "class_names": list(card.class_names),
+        "train_counts": run.predictions.train_counts.tolist(),
+        "objective": str(config.objective),
+        "imbalance": config.data.imbalance,
+        "backbone": card.backbone and {"sha256": card.backbone["sha256"]},
+    }
+
+
+def _preprocessing(model: TrainedModel) -> dict[str, Any]:
+    card = model.card
+    return {
+        "channels": card.channels,
+        "image_size": card.image_size,
+        "resize_rule": "stretch" if card.stretch else "shorter",
+        "max_aspect": MAX_ASPECT,
+        "interpolation": card.interpolation,
+        "crop": "center",
+        **{key: value for key, value in asdict(card.preprocessing).items() if key in ("crop_size", "mean", "std")},
+    }
+
+
+def _adjustment(run: Run, model: TrainedModel) -> dict[str, Any]:
+    assert model.adjustment is not None
+    stored = run.adjustment or own_adjustment(run)
+    kept = {} if stored is None else stored.model_dump(mode="json", include=set(Adjustment.model_fields))
+    # A file that the prior was read from may name a folder of this machine.
+    kept |= {"prior": os.path.basename(kept["prior"])} if kept.get("prior") else {}
+    return {"kind": "post-hoc", "chosen": "given", **kept, "added_to_logits": model.adjustment.double().tolist()}
+
+
+@contextlib.contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder next to `out`, which gets its name at the end or is removed after an error."""
+    try:
+        if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+            raise EvenhandError(f"{out} is not an empty folder; choose another for the model.")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    except OSError as error:
+        raise EvenhandError(f"Cannot write {out}: {reason(error)}; choose another folder.") from error
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        temporary.replace(out)
+    except OSError as error:
+        raise EvenhandError(f"Cannot write {out}: {reason(error)}; choose another folder.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    now = os.umask(0)
+    os.umask(now)
+    return now
