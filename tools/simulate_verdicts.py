@@ -3,10 +3,9 @@
     python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 10 minutes
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
-*Before* is the moderated t-test without a correction for skewness; where seeds rotate it counts images that several
-seeds tested, and nothing for training images that seeds share. *Now* is what the package computes. Values of seeds are
-tested in arrays by a copy of the formulas, compared with the package first; rotated folds are tested by the package
-itself, with the learners of the tests.
+*Before* is the moderated t-test on the values of seeds alone, without a correction for skewness. *Now* is what the
+package computes. Values of seeds are tested in arrays by a copy of the formulas, compared with the package first;
+rotated folds are tested by the package itself, with the learners of the tests.
 """
 
 import argparse
@@ -23,7 +22,6 @@ from scipy.special import stdtr
 from scipy.stats import norm
 
 from evenhand.core.files import write_json
-from evenhand.statistics import rotation
 from evenhand.statistics.alpha_spending import SPENDING
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.image_sampling import paired_image_error
@@ -159,7 +157,7 @@ def simulate_rotation(trials: int) -> list[dict[str, Any]]:
     from tests.statistics.rotation_simulation import LEARNERS, comparisons
     from tests.statistics.test_rotation import SIZES
 
-    rows, weight = [], rotation.ERROR_WEIGHT
+    rows = []
     for learner, size in ROTATED:
         counts = {**SIZES, **HELD_OUT}[size]
         means = {n: np.zeros(trials) for n in SEEDS}
@@ -180,9 +178,7 @@ def simulate_rotation(trials: int) -> list[dict[str, Any]]:
                 base, ours = np.mean(by_class, axis=0)
                 [found] = moderated_differences({"base": base.tolist(), "ours": ours.tolist()}, "base").values()
                 now = Evidence(found, paired_image_error(own[1], own[0], labels))
-                rotation.ERROR_WEIGHT = 0.0  # nothing for shared training images
-                before = Evidence(replace(found, tails=(0.0, 0.0)), paired_image_error(own[1], own[0], labels))
-                rotation.ERROR_WEIGHT = weight
+                before = Evidence(replace(found, tails=(0.0, 0.0)))
                 means[n][trial] = found.mean
                 for level in (LEVEL, SPENDING[n]):
                     ends = [now.half_width(level, side) for side in (-1, 1)]
