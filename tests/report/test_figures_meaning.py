@@ -212,8 +212,8 @@ def test_the_error_study_shows_the_most_confident_errors_and_at_most_two_of_a_ki
     images = np.zeros((len(mine), 4, 4, 3), np.uint8)
     figure = error_study(mine, images, mine.ids)
     assert len(figure.axes) == 3
-    captions = [text.get_text() for text in figure.texts if text.get_text().startswith("actual")]
-    assert captions[0].startswith("actual: class 2\n9 in training\npredicted: class 1\n")
+    captions = [text.get_text() for text in figure.texts if text.get_text().startswith("true")]
+    assert captions[0].startswith("true: class 2\n9 in training\npredicted: class 1\n")
     assert [caption.split("\n")[2] for caption in captions[1:]] == ["predicted: class 0"] * 2
     with pytest.raises(EvenhandError, match="image 'elsewhere'"):
         error_study(mine, images[:1], ["elsewhere"])
@@ -311,6 +311,18 @@ def test_reliability_shows_mean_confidence_and_accuracy_of_each_bin() -> None:
 def test_balanced_training_data_has_no_shot_groups_to_tell_apart() -> None:
     mine = replace(predictions(3), train_counts=np.array([7, 7, 7]))
     assert len(figures.reliability({"ce": [mine]}).axes) == 1
+
+
+def test_the_calibration_error_is_the_mean_of_that_of_the_seeds() -> None:
+    seeds = [predictions(3, seed=k, each=40) for k in range(2)]
+    errors = []
+    for each in seeds:
+        confidence, correct = np.exp(each.log_probabilities().max(axis=1)), each.predicted() == each.targets
+        place = np.ceil(15 * confidence).astype(int)
+        inside = [place == k for k in range(1, 16) if (place == k).any()]
+        errors.append(sum(own.mean() * abs(correct[own].mean() - confidence[own].mean()) for own in inside))
+    label = figures.reliability({"ce": seeds}).axes[0].get_xlabel()
+    assert label == f"confidence (%)\nECE {100 * np.mean(errors):.1f}%"
 
 
 # ---- overview

@@ -80,22 +80,46 @@ def test_the_table_is_filtered_by_name_whatever_the_case(page: "Page") -> None:
 
 def test_one_objective_is_shown_and_a_button_shows_the_other(page: "Page") -> None:
     panels = page.locator("#confusion .panel")
+    assert page.locator("h1").inner_text().startswith("cce: ")  # the recommended one
+    for section in ("confusion", "calibration", "errors"):
+        assert shown(page.locator(f"#{section} .panel")) == ["cce"]
+    page.locator("#confusion").get_by_role("button", name="ce", exact=True).click()
     assert shown(panels) == ["ce"]
-    page.locator("#confusion").get_by_role("button", name="cce", exact=True).click()
-    assert shown(panels) == ["cce"]
-    assert page.locator("#confusion [aria-pressed=true]").inner_text() == "cce"
-    assert shown(page.locator("#errors .panel")) == ["ce"]
+    assert page.locator("#confusion [aria-pressed=true]").inner_text() == "ce"
+    assert shown(page.locator("#errors .panel")) == ["cce"]
+
+
+def test_a_command_is_copied_by_its_button(browser: "Browser", address: str) -> None:
+    with new_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(address)
+        block = page.locator("#use .command").first
+        block.get_by_role("button").click()
+        block.get_by_text("Copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == block.locator("code").inner_text()
+        assert copied.startswith("evenhand predict ")
+
+
+def test_on_a_phone_a_row_of_a_table_is_a_card_with_all_its_values(page: "Page") -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate(SIDEWAYS) == 0
+    for table in ("#photograph", "#results", "#classes", "#calibration"):
+        box = page.locator(f"{table} .scroll:has(table)").first
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    cell = page.locator("#results td").first
+    assert cell.evaluate("cell => getComputedStyle(cell, '::before').content") == '"balanced accuracy"'
+    assert page.locator("#weakest .pictures img").first.is_visible()
 
 
 def test_cells_bars_and_points_tell_their_values(page: "Page") -> None:
     title = page.locator("#confusion td").first.get_attribute("title") or ""
-    assert re.fullmatch(re.escape(NAMES[0]) + r" correct: \d+ of 24 \([\d.]+%\)", title)
+    assert re.fullmatch(re.escape(NAMES[0]) + r" correct: \d+ of 24 predictions \([\d.]+%\)", title)
     assert page.locator("#data svg title").first.text_content() == f"{NAMES[0]}: 400 training images"
     assert page.locator("#recall svg use > title").count() == 2 * len(NAMES)
 
 
 def test_pictures_are_filtered_by_what_they_are_and_what_they_were_taken_for(page: "Page") -> None:
-    panel = page.locator("#errors .panel").first
+    panel = page.locator("#errors .panel:not(.away)")
     items = panel.locator("li")
     actual = items.first.get_attribute("data-actual") or ""
     panel.get_by_role("combobox").nth(0).select_option(label=actual)
@@ -109,7 +133,7 @@ def test_pictures_are_filtered_by_what_they_are_and_what_they_were_taken_for(pag
 
 
 def test_a_click_shows_a_picture_large_and_a_click_beside_it_closes_it(page: "Page") -> None:
-    button = page.locator("#errors .gallery button").first
+    button = page.locator("#errors .panel:not(.away) .gallery button").first
     small = button.bounding_box()
     button.click()
     dialog = page.get_by_role("dialog")
@@ -127,7 +151,7 @@ def test_a_click_shows_a_picture_large_and_a_click_beside_it_closes_it(page: "Pa
 
 def test_everything_is_reached_by_keyboard(page: "Page") -> None:
     reached: list[str] = []
-    for _ in range(60):
+    for _ in range(90):
         page.keyboard.press("Tab")
         what = str(
             page.evaluate("(e => e.closest('section,nav')?.id + ' ' + e.tagName.toLowerCase())(document.activeElement)")
@@ -135,7 +159,9 @@ def test_everything_is_reached_by_keyboard(page: "Page") -> None:
         reached.append(what)
         if what == "errors button" and page.evaluate("document.activeElement.closest('.gallery') !== null"):
             break
-    assert {"recall input", "recall button", "confusion button", "recall div", "errors select"} <= set(reached)
+    assert {"use button", "classes input", "classes button", "confusion button", "classes div", "errors select"} <= set(
+        reached
+    )
     page.keyboard.press("Enter")
     assert page.get_by_role("dialog").is_visible()
     page.keyboard.press("Escape")
@@ -183,7 +209,7 @@ def test_without_scripts_everything_is_there_to_read(browser: "Browser", address
         assert shown(page.locator("#errors .panel")) == ["ce", "cce"]
         assert len(classes(page)) == len(NAMES)
         assert not page.get_by_label("Filter classes by name").is_visible()
-        assert page.locator("section").count() == 9
+        assert page.locator("section").count() == 13
         assert all(section.is_visible() for section in page.locator("section").all())
 
 

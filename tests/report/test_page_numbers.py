@@ -23,6 +23,7 @@ from tests.fabricated import write_comparison_folder, write_pictured_run
 NAMES = ("cat", "dog", "owl", "lynx", "hare")
 TESTED = (19, 16, 13, 9, 7)
 COUNTS = ("training images", "test images")
+ALL_SEEDS = ("training images", "test images (all seeds)")
 
 Cells = dict[str, tuple[str, str]]
 """By the heading of the column: text, and the small text next to it."""
@@ -110,8 +111,13 @@ def wilson(successes: float, trials: int) -> str:
     return f"[{100 * ends.low:.1f}, {100 * ends.high:.1f}]"
 
 
-def check_classes(rows: list[tuple[str, Cells]], seeds: dict[str, list[Predictions]], baseline: str | None) -> None:
-    """The table of classes; precision and F1 are of all seeds together."""
+def check_classes(
+    rows: list[tuple[str, Cells]],
+    precise: dict[str, Cells],
+    seeds: dict[str, list[Predictions]],
+    baseline: str | None,
+) -> None:
+    """The tables of classes; precision and F1 are of all seeds together."""
     first = next(iter(seeds.values()))[0]
     assert [name for name, _ in rows] == [NAMES[k] for k in np.argsort(-first.train_counts, kind="stable")]
     recalls = {}
@@ -123,13 +129,16 @@ def check_classes(rows: list[tuple[str, Cells]], seeds: dict[str, list[Predictio
         for name, cells in rows:
             k = NAMES.index(name)
             tested = support[k] // len(own)
-            assert [cells[head][0] for head in COUNTS] == [f"{first.train_counts[k]:,}", f"{tested:,}"]
+            assert [cells[head][0] for head in (COUNTS if len(own) == 1 else ALL_SEEDS)] == [
+                f"{first.train_counts[k]:,}",
+                f"{tested:,}",
+            ]
             share, interval = cells[f"recall (%), {objective}"]
             assert share == f"{100 * recall[k]:.1f}"
             if len(own) == 1:
                 assert interval == wilson(recall[k] * tested, tested)
-            assert cells[f"precision (%), {objective}"] == (f"{100 * precision[k]:.1f}", "")
-            assert cells[f"F1 (%), {objective}"] == (f"{100 * f1[k]:.1f}", "")
+            assert precise[name][f"precision (%), {objective}"] == (f"{100 * precision[k]:.1f}", "")
+            assert precise[name][f"F1 (%), {objective}"] == (f"{100 * f1[k]:.1f}", "")
     for name, cells in rows:
         for objective in seeds:
             if baseline is not None and objective != baseline:
@@ -139,11 +148,38 @@ def check_classes(rows: list[tuple[str, Cells]], seeds: dict[str, list[Predictio
                 assert text == (f"{points:+.1f}" if points else "0.0")
 
 
+def check_confusions(rows: list[tuple[str, Cells]], seeds: list[Predictions], what: str) -> None:
+    """The largest confusions, of all seeds together."""
+    counts = sum(sk.confusion_matrix(each.targets, each.logits.argmax(axis=1)) for each in seeds)
+    totals = counts.sum(axis=1)
+    wrong = [(counts[k, j] / totals[k], k, j) for k in range(5) for j in range(5) if k != j and counts[k, j]]
+    assert [cells["%"][0] for _, cells in rows] == [f"{100 * share:.1f}" for share, *_ in sorted(wrong)[::-1][:15]]
+    for name, cells in rows:
+        k, j = NAMES.index(name), NAMES.index(cells["predicted as"][0])
+        assert cells[what][0] == f"{counts[k, j]} of {totals[k]}"
+
+
+def check_calibration(cells: Cells, seeds: list[Predictions]) -> None:
+    """The table of calibration: means over seeds."""
+    found: dict[str, list[float]] = {}
+    groups = find_shot_groups(seeds[0].train_counts)
+    for each in seeds:
+        probabilities = softmax(each.logits.astype(np.float64), axis=1)
+        confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == each.targets
+        found.setdefault("accuracy (%)", []).append(correct.mean())
+        found.setdefault("mean confidence (%)", []).append(confidence.mean())
+        found.setdefault("ECE (%)", []).append(calibration_error(confidence, correct))
+        for name in ("many", "medium", "few"):
+            own = np.isin(each.targets, getattr(groups, name))
+            found.setdefault(f"ECE, {name}-shot (%)", []).append(calibration_error(confidence[own], correct[own]))
+    assert {head: cells[head][0] for head in found} == {k: f"{100 * np.mean(own):.1f}" for k, own in found.items()}
+
+
 def test_a_run(tmp_path: Path) -> None:
     folder = write_pictured_run(tmp_path / "run", names=NAMES, gain=-0.5, per_class=TESTED)
     predictions = load_predictions(folder / "predictions.npz")
     text = render(read_report_data([folder]), embedding=False)
-    results, classes, confusion = Tables(text).found
+    _, results, classes, precise, confusion, pairs, calibration = Tables(text).found
     [(name, cells)] = results
     expected = metrics_of(predictions)
     assert len({shown(heading, value) for heading, value in expected.items()}) == len(expected), "none may be mistaken"
@@ -158,8 +194,11 @@ def test_a_run(tmp_path: Path) -> None:
     assert cells["balanced accuracy"][1] == f"[{100 * low:.1f}, {100 * high:.1f}]"
     recall = sk.recall_score(actual, predicted, average=None)
     assert cells["worst class"] == (NAMES[recall.argmin()], f"{100 * recall.min():.1f}%")
-    assert cells["s/epoch"][0] == "1"
-    check_classes(classes, {"ce": [predictions]}, None)
+    assert cells["s/epoch"][0] == "1.00"
+    check_classes(classes, dict(precise), {"ce": [predictions]}, None)
+    check_confusions(pairs, [predictions], "test images")
+    check_calibration(dict(calibration)["ce"], [predictions])
+    assert dict(calibration)["ce"]["ECE (%)"][0] == cells["ECE"][0]
     counts = sk.confusion_matrix(actual, predicted)
     percent = 100 * counts / counts.sum(axis=1, keepdims=True)
     for name, cells in confusion:
@@ -174,12 +213,17 @@ def test_a_run(tmp_path: Path) -> None:
 
 def test_a_comparison_shows_means_over_seeds(tmp_path: Path) -> None:
     folder = write_comparison_folder(tmp_path, names=NAMES, seeds=3, per_class=TESTED)
-    results, differences, classes = Tables(render(read_report_data([folder]), embedding=False)).found[:3]
+    tables = Tables(render(read_report_data([folder]), embedding=False)).found
+    _, results, differences, classes, precise, _, pairs = tables[:7]
     seeds = {
         objective: [load_predictions(folder / f"{objective}-{seed}" / "predictions.npz") for seed in range(3)]
         for objective in ("ce", "cce")
     }
-    check_classes(classes, seeds, "ce")
+    check_classes(classes, dict(precise), seeds, "ce")
+    check_confusions(pairs, seeds["ce"], "predictions")
+    for name, cells in tables[-1]:
+        check_calibration(cells, seeds[name])
+        assert cells["ECE (%)"][0] == dict(results)[name]["ECE"][0]
     means = {}
     for objective, predictions in seeds.items():
         own = [metrics_of(each) for each in predictions]

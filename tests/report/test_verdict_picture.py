@@ -7,7 +7,8 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison._ascii_plot import plot_differences
 from evenhand.report.figures import verdict_picture
-from evenhand.report.figures.style import GAIN, LOSS, QUIET
+from evenhand.report.figures.style import INK
+from evenhand.report.figures.verdict import UNDECIDED
 
 from .figure_cases import cut_off, overlapping, texts
 
@@ -28,7 +29,7 @@ def test_dots_intervals_margin_and_words_are_those_of_the_differences() -> None:
     assert [line.get_xdata()[0] for line in axes.lines[1:]] == pytest.approx([100 * each.mean for each in primary])
     ends = [segment[:, 0].tolist() for lines in axes.collections for segment in lines.get_segments()]
     assert ends == [pytest.approx([100 * each.low, 100 * each.high]) for each in primary]
-    assert [to_hex(line.get_color()).upper() for line in axes.lines[1:]] == [GAIN, LOSS, QUIET]
+    assert [to_hex(line.get_color()).upper() for line in axes.lines[1:]] == [INK, INK, UNDECIDED]
     [band] = axes.patches
     assert (band.get_x(), band.get_width()) == pytest.approx((-1, 2))
     shown = texts(figure)

@@ -22,6 +22,8 @@ class ReportData:
     """By name, the seeds; in a comparison the name is the objective."""
     unfinished: list[Run]
     comparison: Comparison | None
+    folder: Path | None = None
+    """Of the comparison."""
 
     def predictions(self) -> dict[str, list[Predictions]]:
         """Return the predictions of each name, one per seed."""
@@ -99,7 +101,7 @@ def _read_comparison(path: Path) -> ReportData:
         objective: [_member(path, folders.get((objective, seed)), objective, seed) for seed in comparison.seeds]
         for objective in comparison.objectives
     }
-    return ReportData(finished, [], comparison)
+    return ReportData(finished, [], comparison, comparison_file(path).parent)
 
 
 def _member(comparison: Path, folder: Path | None, objective: str, seed: int) -> Run:

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -20,20 +19,42 @@ from evenhand.experiments.comparison.verdict import ensemble_note
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
 from evenhand.report._escape import page_environment
-from evenhand.report._gallery import ConfidentError, most_confident_errors
+from evenhand.report._gallery import error_gallery
+from evenhand.report._model import (
+    Model,
+    commands,
+    find_model,
+    key_figures,
+    measured_on,
+    photograph_table,
+    trend_sentence,
+    weakest_classes,
+)
 from evenhand.report._report_data import ReportData, read_report_data
-from evenhand.report._tables import class_table, confusion_table, difference_table, objective_table, pair_table
+from evenhand.report._tables import (
+    calibration_table,
+    class_table,
+    confusion_table,
+    difference_table,
+    objective_table,
+    pair_table,
+    precision_table,
+)
 from evenhand.report.figures import PAGE
-from evenhand.report.figures.confusion import MOST_TABULATED
+from evenhand.report.figures.confusion import MOST_LABELLED, MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
 from evenhand.runs.comparison import COMPARISON, Comparison
 from evenhand.runs.run import Run
-from evenhand.runs.schemas import Summary
+from evenhand.runs.schemas import Summary, precision_name
 
 MOST_PICTURES, MOST_PER_OBJECTIVE = 240, 60
+MOST_INVOLVED = 16
+"""Classes of a confusion matrix where there are too many for all."""
 MOST_ROWS = 30
 """Longer tables scroll."""
+MOST_RUNS_NAMED = 2
+"""Runs of one environment."""
 MOST_RUNS = 50
 """Runs whose commands and configs are listed."""
 
@@ -44,7 +65,7 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     Args:
         folders: of runs, or of one comparison.
         out: the file, or a folder for `report.html`; None: the folder of the comparison or of the only run.
-        embedding: draw the feature map by t-SNE, which takes seconds.
+        embedding: draw the t-SNE of the features, which takes seconds.
 
     Returns:
         The path of the page.
@@ -90,10 +111,17 @@ def render(data: ReportData, *, embedding: bool = True) -> str:
     environment = page_environment(trim=True)
     runs = data.predictions()
     figures = [figure for figure in PAGE if embedding or figure is not EMBEDDING]
+    model = find_model(data)
+    headline, *sentences = _verdict(data)
     return environment.get_template("report.html.j2").render(
         title=_title(data),
         about=_about(data),
-        verdict=_verdict(data),
+        failures=_failures(data),
+        headline=headline,
+        sentences=sentences,
+        model=None if model is None else _model(data, model),
+        opened=None if model is None else model.name,
+        adjustments=_adjustments(data),
         remarks=_remarks(data),
         content=_results(data, runs) if runs else {},
         figures=draw_figures(figures, data),
@@ -120,20 +148,27 @@ def _results(data: ReportData, runs: Runs) -> dict[str, Any]:
         "differences": difference_table(comparison) if comparison and comparison.differences else None,
         "method": comparison.method if comparison else "",
         "same_classes": data.same_classes(),
-        "galleries": {name: _gallery(seeds[0], most) for name, seeds in data.finished.items()},
+        "galleries": {name: error_gallery(seeds[0], most) for name, seeds in data.finished.items()},
         "seed": comparison.seeds[0] if comparison else None,
     }
     if not data.same_classes():
         return content
     num_classes = next(iter(runs.values()))[0].num_classes
-    tabulated = num_classes <= MOST_TABULATED
+    tabulated, labelled = num_classes <= MOST_TABULATED, num_classes <= MOST_LABELLED
+    shown = None if tabulated else MOST_INVOLVED
     counts = [each.train_counts for seeds in runs.values() for each in seeds]
     return content | {
         "counts_differ": not all(np.array_equal(each, counts[0]) for each in counts),
         "classes": class_table(runs, comparison.baseline if comparison else None),
         "long": num_classes > MOST_ROWS,
-        "confusions": {name: confusion_table(seeds) for name, seeds in runs.items()} if tabulated else {},
-        "pairs": {} if tabulated else {name: pair_table(seeds) for name, seeds in runs.items()},
+        "precision": precision_table(runs),
+        "calibration": calibration_table(runs),
+        "num_classes": num_classes,
+        "part": not tabulated and not labelled,
+        "confusions": {}
+        if labelled and not tabulated
+        else {name: confusion_table(seeds, shown) for name, seeds in runs.items()},
+        "pairs": {name: pair_table(seeds) for name, seeds in runs.items()},
     }
 
 
@@ -160,22 +195,44 @@ def _about(data: ReportData) -> str:
     return ", ".join(parts)
 
 
+def _model(data: ReportData, model: Model) -> dict[str, Any]:
+    """Return what the page says of the model it hands over, before any statistics."""
+    imbalances = dict.fromkeys(run.config.data.imbalance for run in model.seeds)
+    return {
+        "name": model.name,
+        "status": model.status,
+        "balanced_accuracy": f"{model.balanced_accuracy:.1%}",
+        "figures": key_figures(model),
+        "measured": measured_on(model),
+        "weakest": weakest_classes(model),
+        "photograph": photograph_table(model),
+        "trend": trend_sentence(model),
+        "thinned": ", ".join(each for each in imbalances if each != "none"),
+        "commands": commands(model),
+        "conclusion": data.comparison.verdicts[-1] if data.comparison else "",
+    }
+
+
 def _verdict(data: ReportData) -> list[str]:
     """Return the main results as sentences, the most important one first."""
     if data.comparison is not None:
         *sentences, last = data.comparison.verdicts
-        return [*(f"Failed: {each}." for each in data.comparison.failures), last, *sentences]
-    summaries = data.summaries()
-    lines = [_sentence(name, summary) for name, summary in summaries.items()]
-    lines += [f"Failed: {name} {each}." for name, summary in summaries.items() for each in summary.failures]
-    if len(summaries) > 1:
+        return [last, *sentences]
+    lines = [_sentence(name, summary) for name, summary in data.summaries().items()]
+    if len(lines) > 1:
         images = "the same" if data.same_images() else "different"
         return [
-            f"{len(summaries)} runs, tested on {images} images. Differences between them are not tested here; use "
+            f"{len(lines)} runs, tested on {images} images. Differences between them are not tested here; use "
             "evenhand compare with several seeds for that.",
             *lines,
         ]
     return lines or ["Not finished."]
+
+
+def _failures(data: ReportData) -> list[str]:
+    if data.comparison is not None:
+        return [f"Failed: {each}." for each in data.comparison.failures]
+    return [f"Failed: {name} {each}." for name, summary in data.summaries().items() for each in summary.failures]
 
 
 def _sentence(name: str, summary: Summary) -> str:
@@ -189,9 +246,14 @@ def _sentence(name: str, summary: Summary) -> str:
 
 
 def _remarks(data: ReportData) -> list[str]:
-    notes = [_adjustment_note(name, run) for name, runs in data.finished.items() for run in runs]
+    notes: list[str] = []
     for source in [data.comparison] if data.comparison else data.summaries().values():
         notes += [*ensemble_note(source), *source.notes] if isinstance(source, Comparison) else source.notes
+    return list(dict.fromkeys(notes))
+
+
+def _adjustments(data: ReportData) -> list[str]:
+    notes = [_adjustment_note(name, run) for name, runs in data.finished.items() for run in runs]
     return list(dict.fromkeys(filter(None, notes)))
 
 
@@ -216,21 +278,6 @@ def _why_no_curves(data: ReportData) -> str:
     return f"No epoch is finished in {some(empty)}." if empty else "The runs have no validation set, so no curves."
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """The misclassified images of one objective, or why there are none."""
-
-    errors: list[ConfidentError]
-    problem: str = ""
-
-
-def _gallery(run: Run, most: int) -> Gallery:
-    try:
-        return Gallery(most_confident_errors(run, most))
-    except EvenhandError as error:
-        return Gallery([], str(error))
-
-
 def _reproduce(data: ReportData) -> dict[str, Any]:
     """Return the commands, configs and environments of the runs; equal ones once."""
     runs = data.runs()
@@ -241,9 +288,11 @@ def _reproduce(data: ReportData) -> dict[str, Any]:
         except EvenhandError:
             fields = {}  # a report does not need it
         lines = []
+        if isinstance(fields.get("precision"), str):
+            fields["precision"] = precision_name(fields["precision"])
         for key, value in fields.items():
             flat = ", ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, dict) else value
-            lines.append(f"{key}: {flat}")
+            lines.append(f"{'source hash' if key == 'code' else key}: {flat}")
         environments.setdefault("\n".join(lines), []).append(run.path.name)
     # The runs of a comparison differ in objective and seed only.
     shown = runs[:1] if data.comparison is not None else runs[:MOST_RUNS]
@@ -251,5 +300,9 @@ def _reproduce(data: ReportData) -> dict[str, Any]:
         "commands": list(dict.fromkeys(run.command for run in runs))[:MOST_RUNS],
         "configs": [(run.path.name, run.config_text) for run in shown],
         "left_out": len(runs) - len(shown),
-        "environments": [(some(names), text or "Not recorded.") for text, names in environments.items()],
+        "environments": [(_named(names), text or "Not recorded.") for text, names in environments.items()],
     }
+
+
+def _named(names: Sequence[str]) -> str:
+    return some(names) if len(names) <= MOST_RUNS_NAMED else f"{len(names)} runs, such as {names[0]}"

@@ -32,13 +32,15 @@ MOST_NUMBERED = 15
 """Classes; cells of larger matrices are too small for a number."""
 MOST_TABULATED = 20
 """Classes; up to here a page shows a table of numbers instead."""
+MOST_LABELLED = 60
+"""Classes; up to here rows and columns have names, more are numbered."""
 
 
 def confusion_matrices(runs: Drawn, *, by_count: bool = False) -> Figure:
     """Draw the confusion matrices of several objectives side by side, on one colour scale.
 
-    Rows are actual classes, columns predicted classes, and each row is divided by its sum, so the diagonal shows
-    recalls. Seeds are summed. Up to 30 classes are named, more are numbered; up to 15 the cells show percentages. The
+    Rows are true classes, columns predicted classes, and each row is divided by its sum, so the diagonal shows
+    recalls. Seeds are summed. Up to 60 classes are named, more are numbered; up to 15 the cells show percentages. The
     row of a class without a test image is hatched.
 
     Args:
@@ -72,15 +74,15 @@ def confusion_matrices(runs: Drawn, *, by_count: bool = False) -> Figure:
     right = panels[min(1, len(panels) - 1)].get_position()
     box = (right.x1 + 0.2 / figure.get_figwidth(), right.y0, 0.15 / figure.get_figwidth(), right.height)
     bar = figure.colorbar(shares, cax=figure.add_axes(box))
-    bar.set_label("percent of the actual class", fontsize=9)
+    bar.set_label("percent of the true class", fontsize=9)
     bar.ax.tick_params(labelsize=NAME_SIZE)
     return figure
 
 
 def _panels(number: int, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
     """Return a figure with square axes for the matrices, two per row, and room for the names."""
-    named = len(names) <= MOST_NAMED
-    cell = 0.42 if len(names) <= MOST_NUMBERED else 0.22
+    named = len(names) <= MOST_LABELLED
+    cell = 0.42 if len(names) <= MOST_NUMBERED else 0.22 if len(names) <= MOST_NAMED else 0.17
     side = max(2.3, cell * len(names)) if named else 4.8
     margin = 0.55 + (widest(names) if named else 0.3)
     heads, gap = 0.6, 0.25
@@ -99,7 +101,7 @@ def _panels(number: int, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
 
 def _label(panels: Sequence[Axes], names: Sequence[str], side: float, ranked: str) -> None:
     """Label the rows of the panels on the left and the columns of those at the bottom."""
-    named = len(names) <= MOST_NAMED
+    named = len(names) <= MOST_LABELLED
     places = list(range(len(names))) if named else thinned(len(names))
     labels = [names[place] if named else str(place + 1) for place in places]
     what = "class" if named else f"class, 1 to {len(names)}"
@@ -109,7 +111,7 @@ def _label(panels: Sequence[Axes], names: Sequence[str], side: float, ranked: st
         left, lowest = number % 2 == 0, number >= len(panels) - 2
         axes.tick_params(length=2, labelleft=left, labelbottom=lowest)
         if left:
-            axes.set_ylabel(wrap(f"actual {what}{ranked}", side, 9), fontsize=9)
+            axes.set_ylabel(wrap(f"true {what}{ranked}", side, 9), fontsize=9)
         if lowest:
             axes.set_xlabel(wrap(f"predicted {what}{ranked}", side, 9), fontsize=9)
 
@@ -117,7 +119,7 @@ def _label(panels: Sequence[Axes], names: Sequence[str], side: float, ranked: st
 def _draw_shares(axes: Axes, confusion: Confusion) -> AxesImage:
     support = confusion.sum(axis=1)
     percent: NDArray[np.float64] = 100 * confusion / np.maximum(support, 1)[:, None]
-    image = axes.imshow(percent, cmap="Blues", vmin=0, vmax=100, aspect="equal")
+    image = axes.imshow(percent, cmap="Greys", vmin=0, vmax=100, aspect="equal")
     for row in np.flatnonzero(support == 0):
         axes.axhspan(row - 0.5, row + 0.5, facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0)
     if len(confusion) <= MOST_NUMBERED:
@@ -140,7 +142,7 @@ def _mark_groups(axes: Axes, counts: NDArray[np.int64]) -> None:
 
 def _on_page(data: ReportData, name: str) -> Shown:
     figure = confusion_matrices({name: data.predictions()[name]}, by_count=True)
-    alt = f"Confusion matrix of {name}, classes with most training images first; the table names the largest."
+    alt = f"Confusion matrix of {name}, classes with most training images first; a table lists the largest confusions."
     return Shown(figure, alt, points=True)
 
 
@@ -148,6 +150,8 @@ CONFUSION = PageFigure(
     "confusion",
     "confusion",
     _on_page,
-    condition=lambda data: data.comparable() and first_of(data.predictions()).num_classes > MOST_TABULATED,
+    condition=lambda data: (
+        data.comparable() and MOST_TABULATED < first_of(data.predictions()).num_classes <= MOST_LABELLED
+    ),
     panels=lambda data: data.finished,
 )

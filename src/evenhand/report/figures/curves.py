@@ -71,7 +71,7 @@ def history_curves(histories: Drawn, column: str, *, label: str) -> Figure:
         'training loss'
     """
     histories = histories_of(histories)
-    figure = new_figure(6.4, 3.6)
+    figure = new_figure(5.4, 3.4)
     axes = figure.add_subplot()
     _draw_curves(axes, histories, column)
     axes.set_ylabel(label, fontsize=9)
@@ -99,23 +99,25 @@ def complement_entropy_curves(histories: Drawn, *, num_classes: int | None = Non
     """
     histories = histories_of(histories)
     largest = None if num_classes is None or num_classes <= 2 else math.log(num_classes - 1)
-    figure = new_figure(8.6, 3.5)
-    panels = figure.subplots(1, 2, sharey=True)
+    figure = new_figure(5.4, 5.2)
+    panels = figure.subplots(2, 1, sharex=True, sharey=True)
     for axes, kind, word in zip(panels, ("right", "wrong"), ("correctly", "incorrectly"), strict=True):
         _draw_curves(axes, histories, f"val_complement_entropy_{kind}")
-        heading(axes, f"{word} classified images", 3.6)
+        heading(axes, f"{word} classified images", 4.6)
         if largest is not None:
             axes.axhline(largest, color=QUIET, linewidth=0.8, linestyle="dashed")
     panels[0].set_ylim(bottom=0)
-    panels[0].set_ylabel("complement entropy (nats)", fontsize=9)
+    panels[0].set_xlabel("")
+    for axes in panels:
+        axes.set_ylabel("complement entropy (nats)", fontsize=9)
     _legend(figure, histories, None if largest is None else f"ln({num_classes} - 1), all wrong classes equal")
     return figure
 
 
-def _draw_curves(axes: Axes, histories: Histories, column: str) -> None:
+def _draw_curves(axes: Axes, histories: Histories, column: str, first: int = 0) -> None:
     if not histories:
         raise EvenhandError("There are no histories to draw.")
-    for position, (name, seeds) in enumerate(histories.items()):
+    for position, (name, seeds) in enumerate(histories.items(), start=first):
         common = min((len(history) for history in seeds), default=0)  # epochs that all seeds have reached
         if not common:
             raise EvenhandError(f"{name!r} has no finished epoch to draw.")
@@ -167,13 +169,48 @@ def _has(column: str) -> Callable[[ReportData], bool]:
     return condition
 
 
-def _error_figure(column: str, caption: str) -> PageFigure:
+def _accuracy_figure(column: str, caption: str) -> PageFigure:
     def draw(data: ReportData, _: str) -> Shown:
-        histories = _histories(data)
-        alt = f"{caption[:-1]}, after each epoch, for {', '.join(histories)}."
-        return Shown(error_curves(histories, column=column), alt)
+        percent = {
+            name: [[{**row, column: 100 * row[column]} for row in history] for history in seeds]
+            for name, seeds in _histories(data).items()
+        }
+        alt = f"{caption[:-1]}, after each epoch, for {', '.join(percent)}."
+        return Shown(history_curves(percent, column, label="balanced accuracy (%)"), alt)
 
     return PageFigure(column, "training", draw, condition=_has(column), caption=caption)
+
+
+def loss_curves(histories: Histories) -> Figure:
+    """Draw the training loss of each objective on an axis of its own, as losses have different scales.
+
+    Args:
+        histories: the rows of the history of each objective, one list per seed.
+
+    Example:
+        >>> from evenhand.report.figures.curves import loss_curves
+        >>> row = {"epoch": 1, "train_loss": 2.3}
+        >>> [axes.get_title(loc="left") for axes in loss_curves({"ce": [[row]], "cce": [[row]]}).axes]
+        ['ce', 'cce']
+    """
+    columns = min(2, len(histories))
+    rows = -(-len(histories) // columns)
+    wide = columns == 1
+    figure = new_figure(5.4, 3.4 if wide else 0.4 + 1.9 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    for position, (axes, (name, seeds)) in enumerate(zip(grid.flat, histories.items(), strict=False)):
+        _draw_curves(axes, {name: seeds}, "train_loss", position)
+        heading(axes, name, 4.8 if wide else 2.3, size=9)
+        axes.set_xlabel("epoch" if position >= len(histories) - columns else "", fontsize=9)
+    for axes in list(grid.flat)[len(histories) :]:
+        axes.set_visible(False)
+    figure.supylabel("training loss", fontsize=9)
+    return figure
+
+
+def _loss_on_page(data: ReportData, _: str) -> Shown:
+    histories = _histories(data)
+    return Shown(loss_curves(histories), f"Training loss after each epoch, for {', '.join(histories)}.")
 
 
 def _complement_entropy_on_page(data: ReportData, _: str) -> Shown:
@@ -185,17 +222,16 @@ def _complement_entropy_on_page(data: ReportData, _: str) -> Shown:
 
 
 CURVES = (
-    _error_figure("val_balanced_accuracy", "Balanced error on validation images, by which the best epoch is selected."),
-    _error_figure("test_balanced_accuracy", "Balanced error on the test set, not used for selection."),
+    _accuracy_figure(
+        "val_balanced_accuracy", "Balanced accuracy on validation images, by which the best epoch is selected."
+    ),
+    _accuracy_figure("test_balanced_accuracy", "Balanced accuracy on the test set, not used for selection."),
     PageFigure(
         "train_loss",
         "training",
-        lambda data, _: Shown(
-            history_curves(_histories(data), "train_loss", label="training loss"), "Training loss after each epoch."
-        ),
-        # Losses of different objectives have different scales.
-        condition=lambda data: len(data.trained()) == 1 and _has("train_loss")(data),
-        caption="Training loss.",
+        _loss_on_page,
+        condition=_has("train_loss"),
+        caption="Training loss; losses of different objectives cannot be compared.",
     ),
     PageFigure(
         "complement_entropy",

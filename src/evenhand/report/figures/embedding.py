@@ -5,21 +5,40 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
+from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
-from evenhand.report.figures.style import FAINT, NAME_SIZE, PALETTE, heading, legend_below, new_figure, round_ticks
+from evenhand.report.figures.style import (
+    CLASS_COLOURS,
+    COUNT_COLOURS,
+    FAINT,
+    INK,
+    NAME_SIZE,
+    from_most_to_fewest,
+    heading,
+    legend_below,
+    new_figure,
+    round_ticks,
+    width_of,
+    wrap,
+)
 
 MOST_POINTS = 2_000
 FEWEST_POINTS = 10
-MOST_MARKED = 21
-"""Classes with a colour and marker of their own."""
+MARKERS = {"many": ("o", "full"), "medium": ("s", "full"), "few": ("^", "none")}
+"""Of each shot group, marker and fill."""
+LABEL_SIZE = 7.5
+MOST_LABELS = 60
+"""Names tried in one map."""
 
 
 def feature_embeddings(
@@ -33,8 +52,8 @@ def feature_embeddings(
     """Draw t-SNE maps of the features of several models, for the same images and with the same seed.
 
     t-SNE shows which images are neighbours; distances between far points, sizes of clusters and the axes mean nothing.
-    At most 2,000 images are drawn, chosen by the seed. With more than 21 classes, the colour shows the training images
-    of the class.
+    At most 2,000 images are drawn, chosen by the seed. Where a shot group has more classes than there are colours (9),
+    the colour shows the training images of the class, and names are written where there is room.
 
     Args:
         features: of each model, (N, D), D may differ; rows are the same images.
@@ -113,30 +132,32 @@ def draw_embeddings(
     """Draw points, (N, 2) for each model, coloured by class; see :func:`feature_embeddings`."""
     columns = min(2, len(points))
     rows = -(-len(points) // columns)
-    figure = new_figure(4.6 * columns, 4.5 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    marked = len(class_names) <= MOST_MARKED
     counts = np.maximum(np.asarray(train_counts), 1)
+    marks = _marks(np.asarray(train_counts))
+    size = 4.6 if marks or len(points) > 1 else 7.6
+    figure = new_figure(size * columns, (size - 0.1) * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
     order = np.argsort(-counts[targets], kind="stable")  # rare classes last, on top
     for axes, (name, places) in zip(grid.flat, points.items(), strict=False):
-        if marked:
+        if marks:
             for k in dict.fromkeys(targets[order].tolist()):
                 own = places[targets == k]
-                axes.plot(own[:, 0], own[:, 1], markersize=3, alpha=0.75, **_mark(k))
+                axes.plot(own[:, 0], own[:, 1], markersize=3, alpha=0.75, **marks[k])
         else:
             scale = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
             cloud = axes.scatter(
-                *places[order].T, s=9, linewidths=0, c=counts[targets[order]], cmap="cividis_r", norm=scale
+                *places[order].T, s=9, linewidths=0, c=counts[targets[order]], cmap=COUNT_COLOURS, norm=scale
             )
+            _write_names(axes, places, targets, class_names, size - 0.4)
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_color(FAINT)
-        heading(axes, name, 4.2)
+        heading(axes, name, size - 0.4)
     for axes in list(grid.flat)[len(points) :]:
         axes.set_visible(False)
-    if marked:
+    if marks:
         shown = [k for k in np.argsort(-counts, kind="stable").tolist() if (targets == k).any()]
-        handles = [Line2D([], [], markersize=5, **_mark(k)) for k in shown]
+        handles = [Line2D([], [], markersize=5, **marks[k]) for k in shown]
         legend_below(figure, handles, [class_names[k] for k in shown])
     else:
         bar = figure.colorbar(cloud, ax=list(grid.flat), shrink=0.7, aspect=30, pad=0.02)
@@ -148,11 +169,40 @@ def draw_embeddings(
     return figure
 
 
-def _mark(k: int) -> dict[str, Any]:
-    """Return the marker of class k: filled dots in seven colours, then open triangles, then crosses."""
-    marker, fill = (("o", "full"), ("^", "none"), ("x", "none"))[k // len(PALETTE) % 3]
-    colour = PALETTE[k % len(PALETTE)]
-    return {"color": colour, "marker": marker, "fillstyle": fill, "markeredgewidth": 0.8, "linestyle": "none"}
+def _write_names(
+    axes: Axes, places: NDArray[np.floating], targets: NDArray[np.int64], class_names: Sequence[str], inches: float
+) -> None:
+    """Write names of classes at the middle of their points, those of the tightest first, where none covers another."""
+    low, high = places.min(axis=0), places.max(axis=0)
+    pitch = np.maximum(high - low, 1e-9) / (0.88 * inches)  # units per inch
+    present = np.unique(targets)
+    middles = {k: np.median(places[targets == k], axis=0) for k in present.tolist()}
+    spread = {k: np.abs(places[targets == k] - middles[k]).mean() for k in middles}
+    taken: list[NDArray[np.floating]] = []
+    for k in sorted(middles, key=lambda k: spread[k])[:MOST_LABELS]:
+        name = wrap(class_names[k], 1.2, LABEL_SIZE)
+        half = pitch * (width_of(name, LABEL_SIZE) / 2 + 0.04, 0.08)
+        middle = np.clip(middles[k], low + half, high - half)
+        box = np.stack([middle - half, middle + half])
+        if all((box[1] < other[0]).any() or (other[1] < box[0]).any() for other in taken):
+            taken.append(box)
+            x, y = map(float, middle)
+            text = axes.text(x, y, name, ha="center", va="center", fontsize=LABEL_SIZE, color=INK)
+            text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.85)])
+
+
+def _marks(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Return a marker per class: its shape is that of the shot group, its colour its own; none for too many classes."""
+    groups = find_shot_groups(counts)
+    if max(len(groups.many), len(groups.medium), len(groups.few)) > len(CLASS_COLOURS):
+        return []
+    found: list[dict[str, Any]] = [{} for _ in counts]
+    for rank, k in enumerate(from_most_to_fewest(counts).tolist()):
+        marker, fill = MARKERS[groups.of(k)]
+        colour = CLASS_COLOURS[rank % len(CLASS_COLOURS)]  # differs within a group, whose ranks follow each other
+        style = {"color": colour, "marker": marker, "fillstyle": fill, "linestyle": "none"}
+        found[k] = {**style, "markeredgewidth": 0.9}
+    return found
 
 
 def _on_page(data: ReportData, _: str) -> Shown:
@@ -187,4 +237,11 @@ def _merge_equal(features: Mapping[str, NDArray[np.floating]]) -> dict[str, NDAr
     return {", ".join(names): features[names[0]] for names in found.values()}
 
 
-EMBEDDING = PageFigure("embedding", "features", _on_page)
+EMBEDDING = PageFigure(
+    "embedding",
+    "features",
+    _on_page,
+    caption="Each class has a colour, and each shot group a marker: circles many-shot, squares medium-shot, triangles "
+    "few-shot. Where there are too many classes for that, darker points are of classes with fewer training images, and "
+    "names are written where there is room.",
+)

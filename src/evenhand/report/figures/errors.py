@@ -166,7 +166,7 @@ def _caption(predictions: Predictions, row: int, confidence: float) -> str:
     names, inches, size = predictions.class_names, TILE - 0.12, 7.5
     return "\n".join(
         [
-            wrap(f"actual: {names[truth]}", inches, size, lines=3),
+            wrap(f"true: {names[truth]}", inches, size, lines=3),
             wrap(f"{predictions.train_counts[truth]:,} in training", inches, size),
             wrap(f"predicted: {names[predicted]}", inches, size, lines=3),
             f"confidence {confidence:.1%}",

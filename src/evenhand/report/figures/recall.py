@@ -78,7 +78,7 @@ def _rows_of_recall(runs: Runs, first: Predictions) -> Figure:
         axes.scatter(100 * recall[there], rows[there], s=16, linewidths=0, zorder=3, **style)
     class_rows(axes, labels)
     axes.set_xlim(-2, 102)
-    axes.set_xlabel("recall (%), with 95% interval", fontsize=9)
+    axes.set_xlabel("recall (%), with 95% CI", fontsize=9)
     return figure
 
 
@@ -104,7 +104,7 @@ def _pools_of_recall(runs: Runs, first: Predictions) -> Figure:
     axes.minorticks_off()
     axes.set_ylim(-2, 102)
     axes.set_xlabel(f"training images of a class (mean of classes pooled; {first.num_classes} classes)", fontsize=9)
-    axes.set_ylabel("recall (%), with 95% interval", fontsize=9)
+    axes.set_ylabel("recall (%), with 95% CI", fontsize=9)
     clear_frame(axes)
     return figure
 

@@ -18,10 +18,9 @@ from evenhand.report.figures.given import One, seeds_of
 from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.recall import class_rows, counted_names
 from evenhand.report.figures.style import (
-    GAIN,
     INK,
-    LOSS,
     MOST_NAMED,
+    QUIET,
     clear_frame,
     from_most_to_fewest,
     heading,
@@ -38,7 +37,7 @@ _Z = 1.959964
 
 
 def recall_difference(ours: One, baseline: One, *, names: tuple[str, str]) -> Figure:
-    """Draw the difference in recall of each class between two objectives, in points.
+    """Draw the difference in recall of each class between two objectives, in percentage points.
 
     The classes are ordered by training images. The 95% intervals (Bonett and Price, for paired proportions) are over
     test images; with several seeds a small dot shows each, paired in the order given. With more than 30 classes, the
@@ -77,8 +76,7 @@ def recall_difference(ours: One, baseline: One, *, names: tuple[str, str]) -> Fi
     panels = figure.subplots(1, 2 if many else 1, squeeze=False, width_ratios=[1.1, 1] if many else None)[0]
     axes = panels[-1]
     rows = np.arange(len(order))
-    colours = [GAIN if value >= 0 else LOSS for value in np.nan_to_num(difference[order])]
-    axes.barh(rows, np.nan_to_num(difference[order]), color=colours, height=0.7, alpha=0.75)
+    axes.barh(rows, np.nan_to_num(difference[order]), color=QUIET, height=0.7, alpha=0.6)
     axes.hlines(rows, 100 * low[order], 100 * high[order], color=INK, linewidth=1.0)
     if len(dots) > 1:
         for dot in dots:
@@ -86,7 +84,7 @@ def recall_difference(ours: One, baseline: One, *, names: tuple[str, str]) -> Fi
     class_rows(axes, labels)
     axes.axvline(0, color=INK, linewidth=0.8)
     dotted = "; dots: seeds" if len(dots) > 1 else ""
-    axes.set_xlabel(f"difference in recall (points)\nline: 95% interval over test images{dotted}", fontsize=9)
+    axes.set_xlabel(f"difference in recall (pp)\nline: 95% CI over test images{dotted}", fontsize=9)
     title = f"{names[0]} against {names[1]}"
     if many:
         shown = f"the {EXTREMES} best and {EXTREMES} worst" if len(order) == 2 * EXTREMES else "those tested"
@@ -98,7 +96,7 @@ def recall_difference(ours: One, baseline: One, *, names: tuple[str, str]) -> Fi
 
 
 def _gains(ours: Sequence[Predictions], baseline: Sequence[Predictions]) -> NDArray[np.float64]:
-    """Return the difference in recall of each class in points, (K,), NaN without test images."""
+    """Return the difference in recall of each class in percentage points, (K,), NaN without test images."""
     return 100 * (class_recall(joint_confusion(ours)) - class_recall(joint_confusion(baseline)))
 
 
@@ -106,8 +104,7 @@ def _draw_all(axes: Axes, difference: NDArray[np.float64], counts: NDArray[np.in
     """Draw the differences of many classes by rank, with the mean of each shot group."""
     order = from_most_to_fewest(counts)
     ordered = np.nan_to_num(difference[order])
-    colours = [GAIN if value >= 0 else LOSS for value in ordered]
-    axes.bar(np.arange(len(order)), ordered, width=1.0, color=colours, alpha=0.55)
+    axes.bar(np.arange(len(order)), ordered, width=1.0, color=QUIET, alpha=0.5)
     groups = find_shot_groups(counts)
     start = 0
     for classes in (groups.many, groups.medium, groups.few):
@@ -121,7 +118,7 @@ def _draw_all(axes: Axes, difference: NDArray[np.float64], counts: NDArray[np.in
     axes.set_xticks(places, [str(place + 1) for place in places])
     clear_frame(axes)
     axes.set_xlabel("class, most training images first; lines: means of shot groups", fontsize=9)
-    axes.set_ylabel("difference in recall (points)", fontsize=9)
+    axes.set_ylabel("difference in recall (pp)", fontsize=9)
     heading(axes, f"{title}: all {len(order)} classes", 3.8, size=9)
 
 
@@ -177,7 +174,7 @@ def _on_page(data: ReportData, name: str) -> Shown:
     first = runs[name][0]
     figure = recall_difference(runs[name], runs[baseline], names=(name, baseline))
     gains = _gains(runs[name], runs[baseline])
-    texts = ["no test image" if np.isnan(gain) else f"{gain:+.1f} points" for gain in gains]
+    texts = ["no test image" if np.isnan(gain) else f"{gain:+.1f} pp" for gain in gains]
     order = from_most_to_fewest(first.train_counts).tolist()
     rose, fell = int((gains > 0).sum()), int((gains < 0).sum())
     alt = f"Difference in recall of each class, {name} against {baseline}: {rose} classes rose and {fell} fell."

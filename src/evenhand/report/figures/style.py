@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
@@ -23,11 +24,17 @@ from evenhand.core.files import replacing
 from evenhand.core.text import visible
 
 # Okabe and Ito's palette, safe for any kind of colour vision; without yellow, which is too pale on white.
+# It means objectives, and nothing else on a page.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "^", "s")
-GROUP_COLOURS = {"many": "#0072B2", "medium": "#009E73", "few": "#D55E00"}
-GAIN, LOSS = "#0072B2", "#D55E00"
+# The fewer training images, the darker; COUNT_COLOURS is the same scale without steps.
+GROUP_COLOURS = {"many": "#BCA9D8", "medium": "#8C65B8", "few": "#4A1486"}
+COUNT_COLOURS = LinearSegmentedColormap.from_list("training images", list(GROUP_COLOURS.values())[::-1])
+# Paul Tol's "muted" palette, safe for any kind of colour vision, for classes.
+CLASS_COLOURS = (
+    "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933", "#AA4499",
+)  # fmt: skip
 INK, QUIET, FAINT = "#222222", "#666666", "#BBBBBB"
 
 FORMATS = (".png", ".svg", ".pdf")

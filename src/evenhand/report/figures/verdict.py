@@ -9,11 +9,8 @@ from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
-    GAIN,
     INK,
-    LOSS,
     NAME_SIZE,
-    QUIET,
     clear_frame,
     literal,
     new_figure,
@@ -21,11 +18,13 @@ from evenhand.report.figures.style import (
 )
 from evenhand.runs.comparison import Difference
 
+UNDECIDED = "#9A9A9A"
+
 
 def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
     """Draw the primary differences, in pp: a dot and an interval each, the zero line, and the margin as a band.
 
-    Better is blue, worse is orange, undecided is grey.
+    What is decided is dark, what is not is grey.
 
     Args:
         differences: of one comparison; only those of the first metric are drawn.
@@ -44,13 +43,13 @@ def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
     shown = [each for each in differences if each.metric == differences[0].metric]
     names = [literal(each.objective) for each in shown]
     words = [each.words for each in shown]
-    figure = new_figure(4.2 + widest(names) + widest(words), 0.9 + 0.28 * len(shown))
+    figure = new_figure(4.2 + widest(names) + widest(words), 1.05 + 0.28 * len(shown))
     axes = figure.subplots()
     margin = 100 * shown[0].margin
     axes.axvspan(-margin, margin, color=FAINT, alpha=0.35, linewidth=0)
     axes.axvline(0, color=INK, linewidth=0.9)
     for row, each in enumerate(shown):
-        colour = GAIN if each.outcome.startswith("better") else LOSS if each.outcome.startswith("worse") else QUIET
+        colour = INK if each.decided else UNDECIDED
         if each.low is not None and each.high is not None:
             axes.hlines(row, 100 * each.low, 100 * each.high, color=colour, linewidth=2)
         axes.plot(100 * each.mean, row, "o", color=colour, markersize=5)
@@ -59,7 +58,9 @@ def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
     clear_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(
-        f"balanced accuracy against {literal(baseline)} (pp); band: smaller than the margin", fontsize=NAME_SIZE
+        f"difference in balanced accuracy vs. {literal(baseline)} (pp)\n"
+        f"line: 95% CI; shaded: ±{margin:g} pp equivalence margin",
+        fontsize=NAME_SIZE,
     )
     other = axes.secondary_yaxis("right")
     other.set_yticks(range(len(shown)), words, fontsize=NAME_SIZE)

@@ -22,7 +22,8 @@ for (const group of document.querySelectorAll(".switch")) {
   choices.setAttribute("role", "group");
   choices.setAttribute("aria-label", "show which objective");
   group.prepend(choices);
-  show(0);
+  group.classList.add("switched"); // the buttons name the panels
+  show(Math.max(0, panels.findIndex((panel) => "open" in panel.dataset)));
 }
 
 /* Sortable tables: the head of a column becomes a button. Cells without a value stay at the end. */
@@ -75,7 +76,7 @@ for (const filter of document.querySelectorAll(".filters[data-rows]")) {
   apply();
 }
 
-/* Filters of galleries, by actual and predicted class. */
+/* Filters of galleries, by true and predicted class. */
 for (const gallery of document.querySelectorAll(".gallery")) {
   const items = [...gallery.children];
   const count = make("output", {});
@@ -86,7 +87,7 @@ for (const gallery of document.querySelectorAll(".gallery")) {
     const fits = (item) => select.value === "" || item.dataset[key] === names[Number(select.value)];
     return { select, fits, label: make("label", { textContent: label }, select) };
   };
-  const choosers = [chooser("actual ", "actual"), chooser("predicted ", "predicted")];
+  const choosers = [chooser("true class ", "actual"), chooser("predicted as ", "predicted")];
   const apply = () => {
     let shown = 0;
     for (const item of items) {
@@ -121,4 +122,22 @@ if (dialog) {
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
   });
+}
+
+/* A button that copies a command, or selects it where the browser does not allow that. */
+for (const block of document.querySelectorAll(".command")) {
+  const code = block.querySelector("code");
+  const button = make("button", { type: "button", textContent: "Copy" });
+  button.setAttribute("aria-label", `copy: ${code.textContent}`);
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  block.append(button);
 }
