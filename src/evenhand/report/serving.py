@@ -102,7 +102,7 @@ def make_app(root: Path, *, host: str = "127.0.0.1", poll_seconds: float = 3.0) 
         Route("/reports/{id}", pages.report),
         Route("/static/{name}", pages.static),
     ]
-    tried = TryPages(pages.listing, pages.environment)
+    tried = TryPages(pages.listing, page_environment())
     app = Starlette(routes=routes + tried.routes(), middleware=[Middleware(_Guard, host=host)])
     app.state.predictor = tried.predictor
     return app
