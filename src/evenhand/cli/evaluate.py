@@ -44,7 +44,7 @@ def evaluate(
     TAU auto: the one with the best validation balanced accuracy.
 
     With --costs, decisions of least expected cost are evaluated for the class shares of --prior (default: uniform), and
-    nothing is saved. --coverage and --min-precision need calibration images, see docs/unsure-and-costs.md.
+    nothing is saved. --coverage and --min-precision need calibration images, see `evenhand guide unsure-and-costs`.
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.files import check_folder
