@@ -211,11 +211,12 @@ def test_the_cache_is_listed_and_cleared(capsys: Capture, monkeypatch: Patch, tm
     assert "5 files" in lines["all"]
     assert "no folder 'nothing'" in evenhand(capsys, monkeypatch, "cache", "clear", "nothing")[2]
     assert "removed features" in evenhand(capsys, monkeypatch, "cache", "clear", "features")[1]
-    assert [part.files for part in list_cache()] == [1, 0, 1, 1, 1]
+    assert [part.files for part in list_cache()] == [1, 0, 0, 1, 1, 1]
     shutil.rmtree(tmp_path / "old")
     (tmp_path / "old").symlink_to(outside)
     evenhand(capsys, monkeypatch, "cache", "clear")
-    assert {part.name: part.files for part in list_cache()} == {"pixels": 0, "features": 0, "backbones": 1, "data": 1}
+    kept = {"pixels": 0, "features": 0, "tables": 0, "backbones": 1, "data": 1}
+    assert {part.name: part.files for part in list_cache()} == kept
     assert (outside / "keep").exists()
     assert clear_cache() == []
 

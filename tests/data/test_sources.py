@@ -81,7 +81,9 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str |
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "photos.zip").touch()
-    with pytest.raises(EvenhandError, match=r"Cannot read .*photos\.zip: expected a folder, a \.csv, a \.npz"):
+    with pytest.raises(
+        EvenhandError, match=r"Cannot read .*photos\.zip: expected a folder, a \.csv, \.npz or \.parquet"
+    ):
         load_source(tmp_path / "photos.zip")
 
 

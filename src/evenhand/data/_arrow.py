@@ -139,7 +139,7 @@ def _copy(path: Path, column: str, target: Path, folder: Path) -> None:
     written = 0
     with reading(path):
         schema = pa.schema([("image", pa.large_binary())])
-        file = pa.parquet.ParquetFile(path, memory_map=True, buffer_size=2**20)
+        file = pa.parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
         with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for batch in file.iter_batches(BATCH, columns=[column], use_threads=False):
                 array = encoded(batch.column(0))
