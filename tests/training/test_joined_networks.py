@@ -103,7 +103,7 @@ def test_features_are_those_of_each_network_of_one_length():
     assert_allclose(found[0], 16 / 2**0.5 * F.normalize(other), atol=1e-4)
 
 
-def test_a_network_gets_its_own_normalisation(tmp_path, monkeypatch):
+def test_a_network_gets_its_own_normalisation(tmp_path):
     """A network of torchvision beside lite0, with random weights where the official ones would be."""
     torch.manual_seed(0)
     plain = build_model("resnet18", num_classes=2, image_size=224, stem="imagenet")
