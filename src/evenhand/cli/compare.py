@@ -15,8 +15,11 @@ from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark
 def compare(
     options: RunOptions,
     objectives: Annotated[
-        str, typer.Option(help="Objectives, joined by commas.")
-    ] = "ce,cce,balanced-softmax,balanced-softmax+mixup",
+        str | None,
+        typer.Option(
+            help="Objectives, joined by commas; default: ce, cce, balanced-softmax, with mixup, and the recipe's."
+        ),
+    ] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Tune settings on validation; test the best.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Fixed number of seeds, analysed once.")] = None,
     most_seeds: Annotated[int, typer.Option(help="Maximum number of seeds without --seeds.")] = 12,
@@ -38,7 +41,9 @@ def compare(
     docs/which-objective.md, and `evenhand objectives` lists their parts.
     """
     if not (quiet or as_json or status):
-        begin(f"comparing {objectives} on {options.flags['data__source'] or 'the source of the config'}")
+        begin(
+            f"comparing {objectives or 'objectives'} on {options.flags['data__source'] or 'the source of the config'}"
+        )
     from evenhand.cli.grid_progress import show_failures, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
@@ -51,7 +56,7 @@ def compare(
     base, why = make_run_config(options.recipe, options.config, options.settings, **options.flags)
     plan = plan_comparison(
         base,
-        objectives.split(","),
+        None if objectives is None else objectives.split(","),
         out=out,
         seeds=seeds,
         most_seeds=most_seeds,
