@@ -123,6 +123,25 @@ def test_a_network_gets_its_own_normalisation(tmp_path):
     assert_allclose(F.normalize(found), F.normalize(expected), atol=1e-5)
 
 
+def test_a_network_of_timm_gets_its_own_size(tmp_path):
+    """A transformer of timm beside lite0, with random weights in a file."""
+    pytest.importorskip("timm")
+    name = "timm:test_vit.r160_in1k"
+    plain = build_model(name, num_classes=2, image_size=160).eval()
+    state = {key.removeprefix("network."): value for key, value in plain.state_dict().items()}
+    file = tmp_path / "vit.pth"
+    torch.save({key: value for key, value in state.items() if not key.startswith("head.")}, file)
+    joined, own = load_backbone(f"lite0+{name}", (None, file)), input_transform(name)
+    assert joined.transform == input_transform("lite0")
+    pixels = torch.rand(2, 3, 224, 224)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (own.mean, own.std))
+    small = F.interpolate((pixels - mean) / std, (160, 160), mode="bilinear", antialias=True)
+    given = (pixels - 127 / 255) / (128 / 255)
+    with torch.inference_mode():
+        found, expected = joined(given)[:, 1280:], plain.features(small)
+    assert_allclose(F.normalize(found), F.normalize(expected), atol=1e-4)
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The networks of each extraction."""
