@@ -40,7 +40,7 @@ def test_the_networks_follow_from_the_number_of_photos_and_what_is_installed(pho
     def made(**flags):
         return make_run_config(data__source=str(photos), **flags)[0]
 
-    assert made().objective == "ce+cosine+post-hoc:tau=1"
+    assert made().objective == "ce+cosine:scale=20+post-hoc:tau=1"
     assert made(start__train="all").objective == "balanced-softmax"
     assert made(start__train="all", objective="ce").objective == "ce"
     assert made(model__name="lite1+resnet18").model.pretrained
