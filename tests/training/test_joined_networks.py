@@ -19,6 +19,7 @@ from evenhand.runs.config import Config, make_config
 from evenhand.runs.run import Run
 from evenhand.training import features as extraction
 from evenhand.training import frozen_body
+from evenhand.training.compiled_backbone import compile_backbone
 from evenhand.training.evaluate import evaluate_run
 from evenhand.training.export import export_onnx
 from evenhand.training.features import extract_features
@@ -140,6 +141,14 @@ def test_a_network_of_timm_gets_its_own_size(tmp_path):
     with torch.inference_mode():
         found, expected = joined(given)[:, 1280:], plain.features(small)
     assert_allclose(F.normalize(found), F.normalize(expected), atol=1e-4)
+
+
+def test_graphs_of_each_network_give_the_features_of_torch():
+    backbone, images = load_backbone(NAME, image_size=96), torch.randn(3, 3, 96, 96)
+    compiled = compile_backbone(backbone, images)
+    assert all(compile_backbone(member, images) is not member for member in backbone.members())
+    with torch.inference_mode():
+        assert_allclose(compiled(images), backbone(images), rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evenhand.models._joined import Member
+from evenhand.models._joined import Member, join_features
 from evenhand.models.backbone import Backbone
 from evenhand.models.classifier import Classifier
 
@@ -30,7 +30,7 @@ def compile_backbone(backbone: Backbone, images: Tensor) -> Callable[[Tensor], T
     """Return a faster function from images to the same features; the network itself where there is none.
 
     Args:
-        backbone: the network, in float32 on the CPU.
+        backbone: the network, in float32 on the CPU; of networks side by side each has a graph of its own.
         images: (N, C, S, S), normalised, to check the graph with.
 
     Returns:
@@ -45,6 +45,10 @@ def compile_backbone(backbone: Backbone, images: Tensor) -> Callable[[Tensor], T
         >>> compile_backbone(load_backbone("lite0"), images)(images).shape
         torch.Size([2, 1280])
     """
+    members = backbone.members()
+    if len(members) > 1:
+        networks = [compile_backbone(member, images) for member in members]
+        return lambda batch: join_features([network(batch) for network in networks])
     try:
         compiled = _Graph(backbone, images)
         with torch.inference_mode():
