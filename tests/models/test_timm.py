@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models.backbone import input_transform, load_backbone
-from evenhand.models.build import build_model
+from evenhand.models.build import build_model, require_model
 
 from .networks import images
 
@@ -80,3 +80,35 @@ def test_a_local_file_is_a_backbone(tmp_path):
         expected = theirs.forward_head(theirs.forward_features(images(64)), pre_logits=True)
         assert_close(ours(images(64)), expected, rtol=0, atol=0)
     assert ours.weights.source == str(tmp_path / "mine.pth")
+
+
+STRONG = {
+    "timm:vit_small_patch14_dinov2.lvd142m": (518, 384),
+    "timm:vit_small_patch16_dinov3.lvd1689m": (256, 384),
+    "timm:vit_base_patch16_clip_224.openai": (224, 768),
+}
+"""Networks that docs/results/photos.md names, with their image size and number of features."""
+
+
+@pytest.mark.parametrize("name", STRONG)
+def test_strong_networks_have_the_preprocessing_of_their_weights(name):
+    assert require_model(name) == name
+    transform, config = input_transform(name), timm.get_pretrained_cfg(name.removeprefix("timm:"))
+    assert (transform.crop_size, transform.mean, transform.std) == (STRONG[name][0], config.mean, config.std)
+    assert require_model(f"lite0+{name}") == f"lite0+{name}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRONG)
+def test_strong_networks_give_features_by_weights_in_a_file(name, tmp_path):
+    """The weights are random: the real ones are downloads."""
+    size, num_features = STRONG[name]
+    torch.manual_seed(0)
+    theirs = timm.create_model(name.removeprefix("timm:"), pretrained=False, num_classes=0).eval()
+    torch.save(theirs.state_dict(), tmp_path / "weights.pth")
+    backbone = load_backbone(name, tmp_path / "weights.pth")
+    batch = images(size)
+    with torch.no_grad():
+        features = backbone(batch)
+        assert features.shape == (2, num_features)
+        assert_close(features, theirs(batch))

@@ -43,6 +43,16 @@ def test_features_are_those_of_torch(name):
     assert torch.allclose(compiled(other), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("name", "size"), [("lite0", 83), ("lite1", 240)])
+def test_maps_of_odd_sizes(name, size):
+    backbone = Backbone(load_backbone(name).classifier, SMALL, Weights(None, "0" * 64, "the package"))
+    images = torch.randn(2, 3, size, size)
+    compiled = compile_backbone(backbone, images)
+    assert compiled is not backbone
+    with torch.inference_mode():
+        assert torch.allclose(compiled(images), backbone(images), rtol=1e-4, atol=1e-4)
+
+
 def test_a_graph_with_other_features_is_not_used(monkeypatch):
     backbone, images = backbone_of("resnet18"), torch.randn(2, 3, 64, 64)
     monkeypatch.setattr(compiled_backbone._Graph, "__call__", lambda _, images: backbone(images) + 3e-3)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from evenhand.models.heads import CosineHead
@@ -111,3 +112,16 @@ def test_a_class_without_images_has_a_direction():
     head = CosineHead(8, 3, scale=30)
     head.start_at(torch.cat([torch.eye(8)[:2], 1e-6 * torch.ones(1, 8)]))
     assert torch.allclose(head.weight.norm(dim=1), torch.ones(3))
+
+
+def test_logits_and_gradients_are_those_of_normalised_vectors():
+    head = CosineHead(8, 3, scale=20).double()
+    features = torch.cat([torch.randn(4, 8), torch.zeros(1, 8)]).double().requires_grad_()
+    expected = 20 * F.linear(F.normalize(features), F.normalize(head.weight))
+    inputs = [features, head.weight]
+    assert torch.allclose(head(features), expected)
+    found, wanted = (
+        torch.autograd.grad(logits[:4].logsumexp(1).sum(), inputs) for logits in (head(features), expected)
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other)

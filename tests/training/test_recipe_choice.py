@@ -27,12 +27,29 @@ def photos(tmp_path: Path) -> Path:
 
 def test_photos_get_the_last_layer_of_a_pretrained_network(photos):
     config, why = make_run_config(data__source=str(photos), objective="ce")
-    assert (config.model.name, config.model.pretrained, config.start.train) == ("lite0", True, "head")
+    assert (config.model.name, config.model.pretrained, config.start.train) == ("lite0+lite1+lite2", True, "head")
     assert (config.epochs, config.objective) == (20, "ce")
     assert why == (
-        "photos of 150 x 100 px in the median: the last layer of lite0 on its ImageNet features, one view (--train all "
-        "for the whole network, --recipe small to train from scratch)"
+        "photos of 150 x 100 px in the median: the last layer of lite0+lite1+lite2 on their ImageNet features, one "
+        "view (--model lite0 is quicker and less accurate, --train all for the whole network, --recipe small to train "
+        "from scratch)"
     )
+
+
+def test_the_networks_follow_from_the_number_of_photos_and_what_is_installed(photos, monkeypatch):
+    def made(**flags):
+        return make_run_config(data__source=str(photos), **flags)[0]
+
+    assert made().objective == "ce+cosine:scale=20+post-hoc:tau=1"
+    assert made(start__train="all").objective == "balanced-softmax"
+    assert made(start__train="all", objective="ce").objective == "ce"
+    assert made(model__name="lite1+resnet18").model.pretrained
+    monkeypatch.setattr(defaults, "MANY_PHOTOS", 6)
+    assert made().model.name == "lite0"
+    monkeypatch.setattr(defaults, "MANY_PHOTOS", 7)
+    assert made().model.name == "lite0+lite1+lite2"
+    monkeypatch.setattr(defaults, "lite_package", lambda name: {"lite0": "numpy", "lite2": "torch"}.get(name, "none"))
+    assert made().model.name == "lite0+lite2"
 
 
 def test_a_manifest_of_photos_too(photos):
@@ -78,7 +95,7 @@ def test_what_is_asked_for_is_done(photos):
 
 
 def without_the_package(monkeypatch: pytest.MonkeyPatch, torch_home: Path, url: str) -> None:
-    monkeypatch.setattr(defaults, "LITE0_PACKAGE", "no_such_package")
+    monkeypatch.setattr(defaults, "lite_package", lambda _: "no_such_package")
     monkeypatch.setenv("TORCH_HOME", str(torch_home))
     monkeypatch.setattr(get_model_weights(FALLBACK).DEFAULT.value, "url", url)
 

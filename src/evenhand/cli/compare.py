@@ -38,8 +38,11 @@ def class_names_of(config: "Config") -> tuple[str, ...]:
 def compare(
     options: RunOptions,
     objectives: Annotated[
-        str, typer.Option(help="Objectives, joined by commas.")
-    ] = "ce,cce,balanced-softmax,balanced-softmax+mixup",
+        str | None,
+        typer.Option(
+            help="Objectives, joined by commas; default: ce, cce, balanced-softmax, with mixup, and the recipe's."
+        ),
+    ] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Tune settings on validation; test the best.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Fixed number of seeds, analysed once.")] = None,
     most_seeds: Annotated[int, typer.Option(help="Maximum number of seeds without --seeds.")] = 12,
@@ -67,7 +70,9 @@ def compare(
     With --costs, what the decisions of each objective cost for the class shares of --prior (default: uniform).
     """
     if not (quiet or as_json or status):
-        begin(f"comparing {objectives} on {options.flags['data__source'] or 'the source of the config'}")
+        begin(
+            f"comparing {objectives or 'objectives'} on {options.flags['data__source'] or 'the source of the config'}"
+        )
     from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
@@ -88,7 +93,7 @@ def compare(
         read_costs(costs, class_names_of(base))
     plan = plan_comparison(
         base,
-        objectives.split(","),
+        None if objectives is None else objectives.split(","),
         out=out,
         seeds=seeds,
         most_seeds=most_seeds,

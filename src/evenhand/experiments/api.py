@@ -29,12 +29,13 @@ from evenhand.training.prepare import warm_features
 from evenhand.training.recipe_choice import make_run_config
 
 OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
+"""What is compared by default, with the objective of the config, which a recipe may choose."""
 
 
 def compare(
     source: str | Path | None = None,
     *,
-    objectives: Sequence[str] = OBJECTIVES,
+    objectives: Sequence[str] | None = None,
     seeds: int | None = None,
     most_seeds: int = MOST_SEEDS,
     margin: float = MARGIN,
@@ -64,7 +65,8 @@ def compare(
 
     Args:
         source: a data set's name, a folder, a `.csv`, `.npz` or `.parquet`, or `hf:NAME`; `digits` if not given.
-        objectives: at least two, all of which are in the table; `evenhand objectives` lists their parts.
+        objectives: at least two, all of which are in the table; `evenhand objectives` lists their parts. None:
+            those of :func:`default_objectives`.
         seeds: runs per objective, for a single analysis; None: interim analyses at 3, 5, 8 and 12 seeds until
             everything is decided.
         most_seeds: without `seeds`: stop at this number, decided or not.
@@ -119,7 +121,7 @@ def compare(
 
 def plan_comparison(
     base: Config,
-    objectives: Sequence[str] = OBJECTIVES,
+    objectives: Sequence[str] | None = None,
     *,
     out: str | Path | None = None,
     seeds: int | None = None,
@@ -151,6 +153,7 @@ def plan_comparison(
         )
     if tune and base.select == "last":
         raise EvenhandError("--tune picks on validation, and select: last has none; leave out one of the two.")
+    objectives = default_objectives(base) if objectives is None else objectives
     specs, given = [ObjectiveSpec(spec) for spec in objectives], ",".join(objectives)
     for spec in specs:
         validate(base.model_dump() | {"objective": spec})  # before data are read
@@ -166,6 +169,20 @@ def plan_comparison(
     if not (tune or fixed):
         base = base.model_copy(update={"data": base.data.model_copy(update={"rotate": True})})
     return Plan(folder, base, tuple(objectives), table, chosen, seeds, most_seeds, margin, tuned)
+
+
+def default_objectives(base: Config) -> tuple[str, ...]:
+    """Return the objectives that are compared if none are named.
+
+    Example:
+        >>> from evenhand.experiments.api import default_objectives
+        >>> from evenhand.runs.config import make_config
+        >>> default_objectives(make_config())
+        ('ce', 'cce', 'balanced-softmax', 'balanced-softmax+mixup')
+        >>> default_objectives(make_config("photos"))[-1]
+        'ce+cosine:scale=20+post-hoc:tau=1'
+    """
+    return OBJECTIVES if base.objective in OBJECTIVES else (*OBJECTIVES, base.objective)
 
 
 def _tuned_settings(base: Config, objectives: Sequence[str], table: SampleTable) -> dict[str, list[str]]:

@@ -189,7 +189,8 @@ class _SameConv2d(nn.Conv2d):
             return super().forward(input)
         kernel, stride = self.kernel_size[0], self.stride[0]
         padding, windows = [], []
-        for size in input.shape[2:]:
+        # As numbers: traced, a floor division of negative sizes would be rounded towards 0 by ONNX.
+        for size in map(int, input.shape[2:]):
             positions = -(-size // stride)
             missing = max((positions - 1) * stride + kernel - size, 0)
             # Where the sides differ, one position more is computed and left out: cheaper than a padded copy of the map.

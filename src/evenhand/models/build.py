@@ -6,19 +6,20 @@ from typing import get_args
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models._from_timm import PREFIX, build_timm, require_timm
+from evenhand.models._joined import build_joined
 from evenhand.models._lite import build_lite
 from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
 from evenhand.models.amx import avoid_missing_amx
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
-from evenhand.models.names import LITES
+from evenhand.models.names import JOIN, LITES, split_names
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, *LITES)
 """The networks for CIFAR, those of the paper, and EfficientNet-Lite; `list_models` has all."""
 
 
 def list_models(*, pretrained: bool = False) -> list[str]:
-    """Return every name that `build_model` takes; it also takes `timm:NAME`.
+    """Return every name that `build_model` takes; it also takes `timm:NAME`, and names joined by `+`.
 
     Args:
         pretrained: only those with ImageNet weights.
@@ -39,14 +40,15 @@ def build_model(
     channels: int = 3,
     image_size: int = 32,
     stem: Stem = "auto",
-    pretrained: bool | Path = False,
+    pretrained: bool | Path | tuple[bool | Path, ...] = False,
 ) -> Classifier:
     """Build a network by name, with fresh weights unless `pretrained`.
 
     Args:
         name: one of `list_models()`, or `timm:NAME` for any network of timm. `resnet8`, `resnet32` and `resnet32x4`
             are the residual networks for CIFAR; `lite0`, `lite1` and `lite2` are EfficientNet-Lite; the others are
-            torchvision's, `squeezenet` being its version 1.1 and `resnext50` its 32x4d.
+            torchvision's, `squeezenet` being its version 1.1 and `resnext50` its 32x4d. Several joined by `+`, such as
+            `lite0+lite1`, are networks side by side: their features, each scaled to one length, are joined.
         num_classes: K, at least 2.
         channels: C of the images.
         image_size: shorter side of the images, in pixels.
@@ -56,7 +58,7 @@ def build_model(
         pretrained: load ImageNet weights for all layers but the last. This needs the imagenet stem, which `auto` then
             chooses. For other than three channels the first kernel is changed by
             :func:`evenhand.models._zoo.fit_channels`. A path: other weights of the same network, a state dict in
-            safetensors or in torch's format.
+            safetensors or in torch's format. For networks side by side: one for each.
 
     Returns:
         The network, in training mode on the CPU.
@@ -81,9 +83,12 @@ def build_model(
         raise EvenhandError(f"Images are at least 1 px wide, got {image_size}.")
     if stem not in get_args(Stem):
         raise EvenhandError(f"The stem must be auto, small or imagenet, got {stem!r}.")
-    request = Request(name, num_classes, channels, image_size, stem, pretrained)
+    members, pretrained = (pretrained, True) if isinstance(pretrained, tuple) else ((), pretrained)
+    request = Request(name, num_classes, channels, image_size, stem, pretrained, members)
     known_model(name)
     avoid_missing_amx()  # before the network's first convolution
+    if JOIN in name:
+        return build_joined(request)
     if name.startswith(PREFIX):
         return build_timm(request)
     if name in BLOCKS_AND_WIDTH:
@@ -102,8 +107,10 @@ def require_model(name: str) -> str:
         >>> require_model("lite0")
         'lite0'
     """
-    if known_model(name).startswith(PREFIX):
-        require_timm(name)
+    known_model(name)
+    for each in split_names(name):
+        if each.startswith(PREFIX):
+            require_timm(each)
     return name
 
 
@@ -115,9 +122,23 @@ def known_model(name: str) -> str:
         >>> known_model("resnet34")
         'resnet34'
     """
+    if JOIN in name:
+        return _known_together(name)
     names = list_models()
     if name in names or name.startswith(PREFIX):
         return name
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(NAMES)}, and timm:NAME."
     raise EvenhandError(f"There is no network {name!r}; {hint}")
+
+
+def _known_together(name: str) -> str:
+    """Return the names of networks side by side if all are known, pretrained, and named once."""
+    names = split_names(name)
+    for each in names:
+        if known_model(each) in BLOCKS_AND_WIDTH:
+            raise EvenhandError(f"Networks side by side need pretrained weights, which {each} has not; leave it out.")
+    twice = [each for each in names if names.count(each) > 1]
+    if twice:
+        raise EvenhandError(f"{name} has {twice[0]} twice; name each network once.")
+    return name

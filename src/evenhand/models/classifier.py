@@ -22,6 +22,8 @@ class Request:
     stem: Stem
     pretrained: bool | Path
     """Whether to load the official ImageNet weights, or a file of weights."""
+    members: tuple[bool | Path, ...] = ()
+    """The same for each of several networks side by side, if they differ."""
 
 
 class Network(Protocol):

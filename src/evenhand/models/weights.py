@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +37,20 @@ class Weights:
     """Hash of the file; without a file, of the tensors by name."""
     source: str
     """A URL, a package or a path, for messages."""
+    members: tuple["Weights", ...] = ()
+    """Of each of several networks side by side; their hashes and sources are then joined by `+` and ` + `."""
+
+
+def join_weights(members: Sequence[Weights]) -> Weights:
+    """Return the weights of networks side by side.
+
+    Example:
+        >>> from evenhand.models.weights import Weights, join_weights
+        >>> join_weights([Weights(None, "ab", "here"), Weights(None, "cd", "there")]).sha256
+        'ab+cd'
+    """
+    hashes, sources = [each.sha256 for each in members], [each.source for each in members]
+    return Weights(None, "+".join(hashes), " + ".join(sources), tuple(members))
 
 
 def fetch_weights(name: str, url: str) -> Weights:

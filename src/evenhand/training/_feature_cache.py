@@ -110,6 +110,39 @@ class FeatureStore:
         return {digest for _, digest in known}
 
 
+@dataclass(frozen=True)
+class FeatureStores:
+    """The stores of one or several networks, whose features are columns of one array, in this order."""
+
+    stores: tuple[FeatureStore, ...]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the first store, in which processes claim images."""
+        return self.stores[0].folder
+
+    @property
+    def network(self) -> str:
+        """The networks, for messages."""
+        return "+".join(store.network for store in self.stores)
+
+    def fill(self, rows: Mapping[bytes, Sequence[int]], into: NDArray[np.float16], seen: set[str]) -> set[bytes]:
+        """Copy stored features as :meth:`FeatureStore.fill` does; return the digests that all stores have."""
+        found = [store.fill(rows, part, seen) for store, part in zip(self.stores, self.split(into), strict=True)]
+        return set.intersection(*found)
+
+    def add(self, digests: Sequence[bytes], features: NDArray[np.float16]) -> bool:
+        """Store the features of these images. On failure, log a warning and return False."""
+        return all(
+            store.add(digests, np.ascontiguousarray(part))
+            for store, part in zip(self.stores, self.split(features), strict=True)
+        )
+
+    def split(self, features: NDArray[np.float16]) -> list[NDArray[np.float16]]:
+        """Return the columns of each store, as views."""
+        return np.split(features, np.cumsum([store.num_features for store in self.stores])[:-1], axis=1)
+
+
 class _ForeignPartError(ValueError):
     """Features of another store: of no use here, but good, so they are kept."""
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json, write_json
 from evenhand.core.locks import Lock, is_locked, take_lock
-from evenhand.training._feature_cache import FeatureStore
+from evenhand.training._feature_cache import FeatureStores
 
 CLAIMS = "claims"
 FIRST_BATCHES, MOST_BATCHES = 10, 640
@@ -57,7 +57,7 @@ class _Claim:
 
 
 def shared_chunks(
-    store: FeatureStore,
+    store: FeatureStores,
     rows: Rows,
     into: NDArray[np.float16],
     *,

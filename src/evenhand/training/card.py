@@ -11,8 +11,9 @@ from evenhand.data.decode import Interpolation
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import read_head, replace_head
+from evenhand.models.names import JOIN
 from evenhand.models.transform import InputTransform
-from evenhand.training.frozen_body import find_backbone
+from evenhand.training.frozen_body import body_files
 
 LARGEST_SIZE = 4096
 """Pixels, as in the config."""
@@ -51,15 +52,15 @@ class Card:
 
     def build(self, near: Path | None = None) -> Classifier:
         """Build the network, without its weights but for those of a frozen body, which is also searched near a run."""
-        pretrained: bool | Path = False
+        pretrained: bool | Path | tuple[bool | Path, ...] = False
         if self.backbone is not None:
-            pretrained = find_backbone(self.model, **self.backbone, near=near) or True
+            pretrained = body_files(self.model, self.backbone, near)
         model = build_model(
             self.model,
             num_classes=len(self.class_names),
             channels=self.channels,
             image_size=self.preprocessing.crop_size,
-            stem="auto" if self.model.startswith("timm:") else self.stem,  # type: ignore[arg-type]
+            stem="auto" if self.model.startswith("timm:") and JOIN not in self.model else self.stem,  # type: ignore[arg-type]
             pretrained=pretrained,
         )
         return replace_head(model, self.head)
@@ -102,7 +103,8 @@ def parse_card(text: str) -> Card:
     if body is not None and (
         set(body) != {"sha256", "source"}
         or not all(isinstance(each, str) for each in body.values())
-        or not re.fullmatch("[0-9a-f]{64}", body["sha256"])
+        or not re.fullmatch(r"[0-9a-f]{64}(\+[0-9a-f]{64})*", body["sha256"])
+        or body["sha256"].count(JOIN) != card.model.count(JOIN)
     ):
         raise ValueError("the backbone on their card is invalid")
     return card

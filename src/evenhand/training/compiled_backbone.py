@@ -14,9 +14,11 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from evenhand.models._joined import Member, join_features
 from evenhand.models.backbone import Backbone
+from evenhand.models.classifier import Classifier
 
 MOST_DIFFERENT = 1e-4
 """Largest allowed difference of features between torch and the graph, relative for features above 1."""
@@ -28,7 +30,7 @@ def compile_backbone(backbone: Backbone, images: Tensor) -> Callable[[Tensor], T
     """Return a faster function from images to the same features; the network itself where there is none.
 
     Args:
-        backbone: the network, in float32 on the CPU.
+        backbone: the network, in float32 on the CPU; of networks side by side each has a graph of its own.
         images: (N, C, S, S), normalised, to check the graph with.
 
     Returns:
@@ -43,6 +45,10 @@ def compile_backbone(backbone: Backbone, images: Tensor) -> Callable[[Tensor], T
         >>> compile_backbone(load_backbone("lite0"), images)(images).shape
         torch.Size([2, 1280])
     """
+    members = backbone.members()
+    if len(members) > 1:
+        networks = [compile_backbone(member, images) for member in members]
+        return lambda batch: join_features([network(batch) for network in networks])
     try:
         compiled = _Graph(backbone, images)
         with torch.inference_mode():
@@ -56,28 +62,41 @@ def compile_backbone(backbone: Backbone, images: Tensor) -> Callable[[Tensor], T
 
 
 class _Graph:
-    """A session of onnxruntime, called as a network."""
+    """A session of onnxruntime, called as a network; one of several side by side prepares its images in torch."""
 
     def __init__(self, backbone: Backbone, images: Tensor) -> None:
+        self.prepare = backbone.network.prepare if isinstance(backbone.network, Member) else None
         runtime: Any = import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        content = _export(backbone, images)
+        content = _export(backbone.classifier, self._prepared(images))
         self.session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, images: Tensor) -> Tensor:
-        return torch.from_numpy(self.session.run(None, {"images": images.contiguous().numpy()})[0])
+        return torch.from_numpy(self.session.run(None, {"images": self._prepared(images).contiguous().numpy()})[0])
+
+    def _prepared(self, images: Tensor) -> Tensor:
+        return images if self.prepare is None else self.prepare(images)
 
 
-def _export(backbone: Backbone, images: Tensor) -> bytes:
+class _Features(nn.Module):
+    def __init__(self, network: Classifier) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network.features(images)
+
+
+def _export(network: Classifier, images: Tensor) -> bytes:
     file = io.BytesIO()
     # The exporter that traces: it takes a second, the newer one ten. It prints to stdout, which may be a pipe.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            backbone,
+            _Features(network).eval(),
             (images.contiguous(),),
             file,  # type: ignore[arg-type] # the exporter that traces takes it
             input_names=["images"],

@@ -34,9 +34,10 @@ from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
 from evenhand.data.reading import ProgressLog, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
+from evenhand.models._joined import join_features
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import centre_crop
-from evenhand.training._feature_cache import FORMAT, FeatureStore
+from evenhand.training._feature_cache import FORMAT, FeatureStore, FeatureStores
 from evenhand.training._feature_claims import Rows, shared_chunks
 from evenhand.training.compiled_backbone import compile_backbone
 
@@ -45,6 +46,8 @@ BATCH_SIZE = 6
 BATCH_SIZE_CUDA = 64
 COMPILE_FROM = 64
 """Images from which on a faster graph of the network is made, which takes a second or two."""
+JOINED_ROWS = 4096
+"""Images whose features are joined at once."""
 SAVE_EVERY = 10.0
 """Seconds between two saves: the most work that an interruption loses."""
 
@@ -74,11 +77,12 @@ def extract_features(
     """Compute the features of every image with a frozen network, or read them from the cache.
 
     The cache is keyed by the content of the weights and of the image, and by the preprocessing. While the network
-    computes, the next batch is decoded. Features computed before an interruption are kept.
+    computes, the next batch is decoded. Features computed before an interruption are kept. Networks side by side have a
+    cache each: adding one computes only its features.
 
     Args:
         pixels: the images.
-        backbone: the network, with its preprocessing.
+        backbone: the network, or networks side by side, with their preprocessing.
         mirrored: also compute the features of mirrored images.
         skip_bad: list unreadable images in `bad` instead of raising.
         cache: folder of the feature cache; None: in the user's cache folder.
@@ -104,23 +108,55 @@ def extract_features(
     views = (False, True) if mirrored else (False,)
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
-        into = values[:, number]
-        store = _open_store(root, backbone, mirror)
+        members = backbone.members()
+        stores = [_open_store(root, member, mirror) for member in members]
+        blocks = [np.zeros((len(pixels), store.num_features), np.float16) for store in stores]
         seen: set[str] = set()
-        missing = rows.keys() - store.fill(rows, into, seen)
-        if missing:
-            todo = {digest: places for digest, places in rows.items() if digest in missing}
-            extraction = _Extraction(pixels, backbone, store, mirror, torch.device(device))
-            if len(rows) >= COMPILE_FROM:  # not those that are missing: a second try computes as the first did
-                extraction.compile()
-            with _progress(len(todo), mirror, show=progress) as advance:
-                chunks = shared_chunks(store, todo, into, seen=seen, batch_size=extraction.batch_size, advance=advance)
-                with closing(chunks):
-                    for chunk in chunks:
-                        extraction.run(chunk, into, bad, advance)
+        missing = [
+            frozenset(rows.keys() - store.fill(rows, block, seen)) for store, block in zip(stores, blocks, strict=True)
+        ]
+        for lacking in dict.fromkeys(missing):  # networks that lack the same images share their decoding
+            if lacking:
+                chosen = [place for place, each in enumerate(missing) if each == lacking]
+                todo = {digest: places for digest, places in rows.items() if digest in lacking}
+                group = FeatureStores(tuple(stores[place] for place in chosen))
+                extraction = _Extraction(
+                    pixels, [members[place] for place in chosen], group, mirror, torch.device(device)
+                )
+                if len(rows) >= COMPILE_FROM:  # not those that are missing: a second try computes as the first did
+                    extraction.compile()
+                computed = _compute(extraction, todo, bad, seen, progress=progress)
+                done = [row for places in todo.values() for row in places]
+                for place, block in zip(chosen, group.split(computed), strict=True):
+                    blocks[place][done] = block[done]
+        values[:, number] = blocks[0] if len(blocks) == 1 else _join(blocks)
     if isinstance(pixels, FilePixels):
         refuse_bad(bad, pixels, skip_bad=skip_bad)
     return ExtractedFeatures(values, bad)
+
+
+def _compute(
+    extraction: "_Extraction", todo: Rows, bad: dict[int, str], seen: set[str], *, progress: bool
+) -> NDArray[np.float16]:
+    """Compute the missing features of a view, shared with other processes; return them in rows of (N, F)."""
+    into = np.zeros((len(extraction.pixels), sum(member.num_features for member in extraction.members)), np.float16)
+    with _progress(len(todo), extraction.mirror, show=progress) as advance:
+        chunks = shared_chunks(
+            extraction.store, todo, into, seen=seen, batch_size=extraction.batch_size, advance=advance
+        )
+        with closing(chunks):
+            for chunk in chunks:
+                extraction.run(chunk, into, bad, advance)
+    return into
+
+
+def _join(blocks: Sequence[NDArray[np.float16]]) -> NDArray[np.float16]:
+    """Return the features of networks side by side, as the joined network computes them."""
+    joined = np.empty((len(blocks[0]), sum(block.shape[1] for block in blocks)), np.float16)
+    for start in range(0, len(joined), JOINED_ROWS):  # in parts: they are copied in float32
+        parts = [torch.from_numpy(block[start : start + JOINED_ROWS]).float() for block in blocks]
+        joined[start : start + JOINED_ROWS] = join_features(parts).half().numpy()
+    return joined
 
 
 class _Extraction:
@@ -129,15 +165,15 @@ class _Extraction:
     def __init__(
         self,
         pixels: FilePixels | ArrayPixels,
-        backbone: Backbone,
-        store: FeatureStore,
+        members: Sequence[Backbone],
+        store: FeatureStores,
         mirror: bool,
         device: torch.device,
     ) -> None:
         self.pixels, self.store, self.mirror, self.device = pixels, store, mirror, device
-        self.backbone = backbone.to(device).to(memory_format=torch.channels_last)
-        self.features: Callable[[Tensor], Tensor] = self.backbone
-        transform = backbone.transform
+        self.members = [member.to(device).to(memory_format=torch.channels_last) for member in members]
+        self.networks: list[Callable[[Tensor], Tensor]] = list(self.members)
+        transform = members[0].transform
         stretch = transform.resize_rule == "stretch"
         self.reader = RowReader(pixels, transform.resize_size, len(transform.mean), transform.interpolation, stretch)
         self.crop = transform.crop_size
@@ -146,9 +182,10 @@ class _Extraction:
         self.keeping = True  # until the first failure to save
 
     def compile(self) -> None:
-        """Compute by a faster graph of the network, on a CPU and where there is one."""
+        """Compute by faster graphs of the networks, on a CPU and where there are any."""
         if self.device.type == "cpu":
-            self.features = compile_backbone(self.backbone, self._example(self.batch_size))
+            example = self._example(self.batch_size)
+            self.networks = [compile_backbone(member, example) for member in self.members]
 
     def run(
         self,
@@ -213,13 +250,15 @@ class _Extraction:
     @torch.inference_mode()
     def _forward(self, images: list[NDArray[np.uint8]]) -> NDArray[np.float16]:
         pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(self.device)
-        features = self.features(self.preprocessing.normalise(pixels)).half()
-        if not features.isfinite().all():
-            raise EvenhandError(
-                f"{self.backbone.name} gives features that are NaN or beyond float16; use other weights than "
-                f"{self.backbone.weights.source}."
-            )
-        return np.asarray(features.cpu())
+        normalised = self.preprocessing.normalise(pixels)
+        blocks = [network(normalised).half() for network in self.networks]
+        for member, block in zip(self.members, blocks, strict=True):
+            if not block.isfinite().all():
+                raise EvenhandError(
+                    f"{member.name} gives features that are NaN or beyond float16; use other weights than "
+                    f"{member.weights.source}."
+                )
+        return np.asarray(torch.cat(blocks, dim=1).cpu())
 
 
 class _Speed(ProgressColumn):
@@ -244,8 +283,9 @@ def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int
 
 
 def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
-    about = (str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror))
-    key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:32]
+    about = [str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror)]
+    changes = backbone.input_changes
+    key = hashlib.sha256(" ".join([*about, *[changes] * bool(changes)]).encode()).hexdigest()[:32]
     return FeatureStore(root / key, key, backbone.num_features, backbone.name)
 
 

@@ -2,7 +2,9 @@
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from safetensors.torch import save
 from torch import nn
@@ -14,10 +16,14 @@ from evenhand.core.opening import is_regular, link_within, open_regular
 from evenhand.models.backbone import Backbone, find_weights
 from evenhand.models.classifier import BodyAndHead, Classifier
 from evenhand.models.heads import CosineHead, last_layer
-from evenhand.models.weights import Weights, describe_file, describe_tensors, read_state
+from evenhand.models.names import JOIN, split_names
+from evenhand.models.weights import Weights, describe_file, describe_tensors, join_weights, read_state
 
 FOLDER = "backbones"
 """Where bodies are stored: in the user's cache, and in the folder of a comparison."""
+
+BodyFiles: TypeAlias = tuple[Path | None, ...]
+"""The files of several networks side by side."""
 
 _logger = logging.getLogger("evenhand")
 
@@ -46,7 +52,8 @@ def head_alone(backbone: Backbone, num_classes: int) -> Classifier:
         >>> head_alone(load_backbone("lite0"), num_classes=5)(torch.zeros(2, 1280)).shape
         torch.Size([2, 5])
     """
-    last = backbone.network.get_submodule(last_layer(backbone.network))
+    network = backbone.classifier
+    last = network.get_submodule(last_layer(network))
     if not isinstance(last, nn.Linear | CosineHead):
         raise EvenhandError(
             f"{backbone.name} does not end in a linear layer that can be trained on features; choose another network."
@@ -57,7 +64,7 @@ def head_alone(backbone: Backbone, num_classes: int) -> Classifier:
     return Classifier(
         BodyAndHead(nn.Identity(), head),
         name=backbone.name,
-        stem=backbone.network.stem,
+        stem=network.stem,
         num_features=backbone.num_features,
     )
 
@@ -73,7 +80,13 @@ def keep_backbone(backbone: Backbone, folder: Path | None = None) -> Path | None
     Args:
         backbone: the body.
         folder: the folder of a comparison; None: the user's cache.
+
+    Returns:
+        Its file; of networks side by side, which are stored one by one, that of the first.
     """
+    if backbone.weights.members:
+        kept = [keep_backbone(member, folder) for member in backbone.members()]
+        return kept[0]
     weights = backbone.weights
     suffix = ".safetensors" if weights.file is None else weights.file.suffix
     target = (folder or cache_root()) / FOLDER / f"{weights.sha256}{suffix}"
@@ -93,8 +106,8 @@ def keep_backbone(backbone: Backbone, folder: Path | None = None) -> Path | None
     return target
 
 
-def find_backbone(name: str, sha256: str, source: str, near: Path | None = None) -> Path | None:
-    """Return the file of the body that a run was trained on.
+def find_backbone(name: str, sha256: str, source: str, near: Path | None = None) -> Path | BodyFiles | None:
+    """Return the file of the body that a run was trained on; of networks side by side, those of all of them.
 
     Args:
         name: the network.
@@ -108,6 +121,38 @@ def find_backbone(name: str, sha256: str, source: str, near: Path | None = None)
     Raises:
         EvenhandError: the weights are not on this machine.
     """
+    if JOIN in name:
+        return tuple(
+            _find_single(each, *about, near)
+            for each, about in zip(split_names(name), split_reference(sha256, source), strict=True)
+        )
+    return _find_single(name, sha256, source, near)
+
+
+def split_reference(sha256: str, source: str) -> list[tuple[str, str]]:
+    """Return the hash and source of each of several networks side by side, as :func:`weights_reference` joins them."""
+    hashes, sources = sha256.split("+"), source.split(" + ")
+    if len(sources) != len(hashes):  # a path with a plus: the hash finds the file
+        sources = [""] * len(hashes)
+    return list(zip(hashes, sources, strict=True))
+
+
+def stored_weights(name: str, sha256: str, source: str, near: Path | None = None) -> Weights:
+    """Return the weights that a run was trained on, with the files that :func:`find_backbone` finds."""
+    file = find_backbone(name, sha256, source, near)
+    if not isinstance(file, tuple):
+        return Weights(file, sha256, source)
+    parts = zip(file, split_reference(sha256, source), strict=True)
+    return join_weights([Weights(each, *about) for each, about in parts])
+
+
+def body_files(name: str, reference: Mapping[str, str], near: Path | None) -> bool | Path | tuple[bool | Path, ...]:
+    """Return what :func:`find_backbone` finds as `build_model` takes it: True for weights that timm stores itself."""
+    found = find_backbone(name, reference["sha256"], reference["source"], near)
+    return tuple(each or True for each in found) if isinstance(found, tuple) else found or True
+
+
+def _find_single(name: str, sha256: str, source: str, near: Path | None) -> Path | None:
     for folder in [cache_root()] + ([] if near is None else [near, near.parent]):
         for file in sorted((folder / FOLDER).glob(f"{sha256}.*")):
             if link_within(file, folder) is None and _hash(file) == sha256:

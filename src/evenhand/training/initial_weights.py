@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.opening import open_regular
 from evenhand.core.text import some
-from evenhand.models.backbone import Backbone, find_weights, input_transform, load_backbone
+from evenhand.models.backbone import Backbone, WeightsFile, find_weights, input_transform, load_backbone
 from evenhand.models.build import require_model
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, fill_head
 from evenhand.models.classifier import Classifier
@@ -18,7 +18,7 @@ from evenhand.models.weights import Weights, describe_file
 from evenhand.runs.config import Config
 from evenhand.training.card import Card
 from evenhand.training.checkpoint import HEAD_ONLY, load_weights
-from evenhand.training.frozen_body import find_backbone
+from evenhand.training.frozen_body import body_files, stored_weights
 from evenhand.training.predict import selected_weights
 
 
@@ -33,12 +33,14 @@ class Pretrained:
     """The preprocessing that these weights expect."""
     frozen: bool
     """Whether only a last layer is trained, on features; a second stage on the body of a run trains on images."""
-    file: Path | None
+    file: WeightsFile
     """The file of the weights; None: the official ones."""
 
     def backbone(self, transform: InputTransform) -> Backbone:
         """Load the network to compute features with, after the given preprocessing."""
-        return Backbone(load_backbone(self.name, self.file).network, transform, self.weights)
+        return Backbone(
+            load_backbone(self.name, self.file, image_size=transform.crop_size).classifier, transform, self.weights
+        )
 
 
 def find_pretrained(config: Config) -> Pretrained | None:
@@ -64,8 +66,9 @@ def find_pretrained(config: Config) -> Pretrained | None:
     card = load_weights(path)[1]
     _require_network(config.start.weights, card, name)
     if card.backbone is not None:
-        file = find_backbone(card.model, **card.backbone, near=path.parent.parent)
-        return Pretrained(name, Weights(file, **card.backbone), card.transform(), head, file)
+        weights = stored_weights(card.model, **card.backbone, near=path.parent.parent)
+        files = tuple(each.file for each in weights.members) or weights.file
+        return Pretrained(name, weights, card.transform(), head, files)
     return Pretrained(name, describe_file(path), card.transform(), False, path)
 
 
@@ -107,7 +110,7 @@ def foreign_weights(config: Config) -> Path | None:
     return path
 
 
-def body_weights(config: Config) -> Path | bool:
+def body_weights(config: Config) -> bool | Path | tuple[bool | Path, ...]:
     """Return the weights to build the body of a network with: a file, the official ones (True), or none (False)."""
     if config.start.weights is None:
         return config.model.pretrained
@@ -118,7 +121,7 @@ def body_weights(config: Config) -> Path | bool:
     card = load_weights(path)[1]
     if card.backbone is None:
         return False
-    return find_backbone(card.model, **card.backbone, near=path.parent.parent) or True  # it trained a frozen body
+    return body_files(card.model, card.backbone, path.parent.parent)  # it trained a frozen body
 
 
 def load_initial_weights(network: Classifier, config: Config, class_names: tuple[str, ...]) -> None:

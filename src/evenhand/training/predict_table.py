@@ -19,11 +19,12 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.models.backbone import Backbone
 from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
-from evenhand.models.weights import Weights
+from evenhand.models.weights import Weights, join_weights
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training.fabric import start_fabric
 from evenhand.training.features import extract_features
+from evenhand.training.frozen_body import split_reference
 from evenhand.training.loop import EVALUATION_BATCH
 from evenhand.training.predict import TrainedModel
 
@@ -107,7 +108,9 @@ def _by_features(
     """Yield what `TrainedModel.forward` does for a head on a frozen body: features in float32, the head in autocast."""
     # Under autocast the body would give other features than those that the head was trained on.
     assert model.card.backbone is not None
-    backbone = Backbone(network, model.card.transform(), Weights(None, **model.card.backbone))
+    about = split_reference(model.card.backbone["sha256"], model.card.backbone["source"])
+    weights = [Weights(None, *each) for each in about]
+    backbone = Backbone(network, model.card.transform(), join_weights(weights) if len(weights) > 1 else weights[0])
     features = extract_features(pixels.take(rows), backbone, skip_bad=True, device=model.device)
     head = network.get_submodule(last_layer(network))
     for start in range(0, len(rows), EVALUATION_BATCH):

@@ -16,13 +16,17 @@ from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.decode import BadImage, probe_image
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
-from evenhand.models.names import LITE0, LITE0_PACKAGE
+from evenhand.models.names import JOIN, LITES, lite_package, split_names
 from evenhand.runs.config import Config, make_config
 
 PHOTO_SIDE = 96
 """Images are photos if the median of their shorter side has at least this many pixels."""
 FALLBACK = "efficientnet_b0"
-"""The torchvision network that is used if the package of lite0 is missing."""
+"""The torchvision network that is used if the packages of all lites are missing."""
+MANY_PHOTOS = 10_000
+"""From this many photos on, the features of several networks take longer than a coffee: one network is used."""
+FINE_TUNED = "balanced-softmax"
+"""The objective of the recipe `photos` for all layers, whose last one does not start at class means."""
 LAYER_DECAY = 0.1
 """For fine-tuning all of a pretrained network, as in the recipe `photos`."""
 SAMPLE = 200
@@ -67,36 +71,43 @@ def choose_recipe(
         Choice(recipe='small', flags={}, why='')
     """
     try:
-        size = _median_size(source, data_root, allow_outside)
+        found = _measure(source, data_root, allow_outside)
     except EvenhandError:
         return Choice()  # reported when the source is loaded
-    if size is None or min(size) < PHOTO_SIDE:
+    if found is None or min(found[:2]) < PHOTO_SIDE:
         return Choice()
-    photos = f"photos of {size[0]} x {size[1]} px in the median"
+    width, height, number = found
+    photos = f"photos of {width} x {height} px in the median"
     if model is not None and not _has_weights(model):
         return Choice(why=f"{photos}; training {model} from scratch (leave out --model for a pretrained network)")
     try:
-        name = model or _find_backbone()
+        name = model or _find_backbone(1 if train == "all" or weights is not None or number >= MANY_PHOTOS else 3)
     except EvenhandError as error:
         return Choice(
             why=f"{photos}, but no pretrained network is available ({str(error).rstrip('.')}); training from scratch, "
             f"which is slower and much less accurate; {how_to_install('photos')} installs one"
         )
     views = "two views" if flip else "one view"
-    features, start = "its ImageNet features", "its ImageNet weights"
+    several = JOIN in name
+    features, start = (
+        ("their ImageNet features", "their ImageNet weights")
+        if several
+        else ("its ImageNet features", "its ImageNet weights")
+    )
     if weights is not None:
         features, start = f"features by the weights of {weights}", f"the weights of {weights}"
     what = f"the last layer of {name} on {features}, {views}"
-    otherwise = "--train all for the whole network, --recipe small to train from scratch"
+    quicker = f"--model {split_names(name)[0]} is quicker and less accurate, " * several
+    otherwise = f"{quicker}--train all for the whole network, --recipe small to train from scratch"
     if train == "all":
         what, otherwise = f"all of {name} from {start}", "--train head for the last layer only"
     return Choice("photos", {"model__name": name}, f"{photos}: {what} ({otherwise})")
 
 
-def _median_size(
+def _measure(
     source: str | Path | None, data_root: Path | str | None, allow_outside: bool | None
-) -> tuple[int, int] | None:
-    """Return the median width and height of a folder's or manifest's images; None: the source is neither."""
+) -> tuple[int, int, int] | None:
+    """Return the median width and height of a folder's or manifest's images, and their number; None: it is neither."""
     if source is None or str(source).split(":")[0] in BENCHMARKS:
         return None
     table = load_source(source, data_root=data_root, download=False, allow_outside=bool(allow_outside))
@@ -114,18 +125,21 @@ def _median_size(
     if not sizes:
         return None
     width, height = np.median(sizes, axis=0).astype(int).tolist()
-    return width, height
+    return width, height, len(pixels)
 
 
 def _has_weights(model: str) -> bool:
     from evenhand.models.build import list_models
 
-    return model.startswith("timm:") or model in list_models(pretrained=True)
+    known = list_models(pretrained=True)
+    return all(name.startswith("timm:") or name in known for name in split_names(model))
 
 
-def _find_backbone() -> str:
-    if find_spec(LITE0_PACKAGE) is not None:
-        return LITE0
+def _find_backbone(most: int) -> str:
+    """Return the lites whose packages are installed, at most so many side by side; else the fallback."""
+    installed = [name for name in LITES if find_spec(lite_package(name)) is not None]
+    if installed:
+        return JOIN.join(installed[:most])
     from evenhand.models.backbone import find_weights
 
     find_weights(FALLBACK)
@@ -167,6 +181,8 @@ def make_run_config(
             data_root=given.get("data__root"),
             allow_outside=given.get("data__allow_outside"),
         )
+    if choice.recipe == "photos" and given.get("start__train") == "all" and config is None:
+        given.setdefault("objective", FINE_TUNED)
     if given.get("start__train") == "head" and "start__weights" not in given:
         given.setdefault("model__pretrained", True)  # a frozen body must be trained
     if given.get("start__train") == "all" and given.get("model__pretrained") and choice.recipe == "small":
