@@ -33,7 +33,7 @@ def make_source(folder: Path, images: int, classes: int) -> tuple[torch.Tensor, 
     from evenhand.data.sources import load_source
     from evenhand.data.table import FilePixels
     from evenhand.models.backbone import load_backbone
-    from evenhand.training.features import _open_store, _rows_by_content
+    from evenhand.training.features import open_store, rows_by_content
 
     random = np.random.default_rng(0)
     coarse = random.integers(0, 256, (32, 12, 16, 3), dtype=np.uint8)
@@ -48,11 +48,11 @@ def make_source(folder: Path, images: int, classes: int) -> tuple[torch.Tensor, 
         path.write_bytes(images_as_jpeg[number % len(images_as_jpeg)] + f"{number}".encode())  # no two files are equal
     table, backbone = load_source(folder), load_backbone("lite0")
     assert isinstance(table.pixels, FilePixels)
-    rows = _rows_by_content(table.pixels, {}, progress=False)
+    rows = rows_by_content(table.pixels, {}, progress=False)
     means = 0.17 * random.normal(size=(classes, backbone.num_features))
     features = np.maximum(means[table.labels] + random.normal(size=(images, backbone.num_features)), 0) / 2
     order = [row for (row,) in rows.values()]
-    _open_store(cache_root() / "features", backbone, mirror=False).add(list(rows), features[order].astype(np.float16))
+    open_store(cache_root() / "features", backbone, mirror=False).add(list(rows), features[order].astype(np.float16))
     return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(table.labels)
 
 

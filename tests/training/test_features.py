@@ -215,7 +215,7 @@ def test_a_foreign_part_is_not_used(pixels, cache, caplog):
     """Someone has put features to other weights where these would be."""
     extract_features(pixels, Counting(weights="b"), cache=cache)
     (foreign,) = cache.rglob("*.npz")
-    store = room._open_store(cache, Counting(weights="a"), mirror=False)
+    store = room.open_store(cache, Counting(weights="a"), mirror=False)
     store.folder.mkdir()
     shutil.copy(foreign, store.folder)
     ours = Counting(weights="a")

@@ -54,7 +54,8 @@ def predict(
     For a comparison, the recommended objective's run that is best on validation is used, or all its seeds.
 
     Also written: with --costs, the class of least expected cost for the class shares of --prior (default: uniform);
-    with --coverage, a set of classes; with --min-precision, the class or "unsure". See `evenhand guide unsure-and-costs`.
+    with --coverage, a set of classes; with --min-precision, the class or "unsure". More:
+    `evenhand guide unsure-and-costs`.
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.training.decisions import load_unsure

@@ -104,12 +104,12 @@ def extract_features(
     """
     root = cache_root() / "features" if cache is None else Path(cache)
     bad: dict[int, str] = {}
-    rows = _rows_by_content(pixels, bad, progress=progress)
+    rows = rows_by_content(pixels, bad, progress=progress)
     views = (False, True) if mirrored else (False,)
     values = np.zeros((len(pixels), len(views), backbone.num_features), np.float16)
     for number, mirror in enumerate(views):
         members = backbone.members()
-        stores = [_open_store(root, member, mirror) for member in members]
+        stores = [open_store(root, member, mirror) for member in members]
         blocks = [np.zeros((len(pixels), store.num_features), np.float16) for store in stores]
         seen: set[str] = set()
         missing = [
@@ -129,7 +129,7 @@ def extract_features(
                 done = [row for places in todo.values() for row in places]
                 for place, block in zip(chosen, group.split(computed), strict=True):
                     blocks[place][done] = block[done]
-        values[:, number] = blocks[0] if len(blocks) == 1 else _join(blocks)
+        values[:, number] = blocks[0] if len(blocks) == 1 else join_blocks(blocks)
     if isinstance(pixels, FilePixels):
         refuse_bad(bad, pixels, skip_bad=skip_bad)
     return ExtractedFeatures(values, bad)
@@ -150,7 +150,7 @@ def _compute(
     return into
 
 
-def _join(blocks: Sequence[NDArray[np.float16]]) -> NDArray[np.float16]:
+def join_blocks(blocks: Sequence[NDArray[np.float16]]) -> NDArray[np.float16]:
     """Return the features of networks side by side, as the joined network computes them."""
     joined = np.empty((len(blocks[0]), sum(block.shape[1] for block in blocks)), np.float16)
     for start in range(0, len(joined), JOINED_ROWS):  # in parts: they are copied in float32
@@ -282,16 +282,15 @@ def _progress(total: int, mirror: bool, *, show: bool) -> Iterator[Callable[[int
         yield advance
 
 
-def _open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
+def open_store(root: Path, backbone: Backbone, mirror: bool) -> FeatureStore:
+    """Return the store of the features of one network and view."""
     about = [str(FORMAT), backbone.name, backbone.weights.sha256, backbone.transform.fingerprint(), str(mirror)]
     changes = backbone.input_changes
     key = hashlib.sha256(" ".join([*about, *[changes] * bool(changes)]).encode()).hexdigest()[:32]
     return FeatureStore(root / key, key, backbone.num_features, backbone.name)
 
 
-def _rows_by_content(
-    pixels: FilePixels | ArrayPixels, bad: dict[int, str], *, progress: bool
-) -> dict[bytes, list[int]]:
+def rows_by_content(pixels: FilePixels | ArrayPixels, bad: dict[int, str], *, progress: bool) -> dict[bytes, list[int]]:
     """Return the rows of each image by the digest of its content; duplicates share one digest."""
     rows: dict[bytes, list[int]] = {}
     # In chunks: a task per file would cost more than reading it.

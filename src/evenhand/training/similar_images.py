@@ -12,9 +12,11 @@ from evenhand.data.sources import load_source
 from evenhand.data.table import ArrayPixels, FilePixels, SampleTable
 from evenhand.models.backbone import Backbone
 from evenhand.models.classifier import Classifier
-from evenhand.models.weights import Weights
+from evenhand.models.weights import Weights, join_weights
 from evenhand.runs.run import Run
-from evenhand.training.features import _open_store, _rows_by_content
+from evenhand.training._feature_cache import FeatureStores
+from evenhand.training.features import join_blocks, open_store, rows_by_content
+from evenhand.training.frozen_body import split_reference
 from evenhand.training.predict import TrainedModel
 
 MOST_IMAGES, MOST_BYTES = 20_000, 2**31
@@ -87,10 +89,15 @@ def find_training_images(run: Run, model: TrainedModel) -> TrainingImages | None
     if not 0 < len(rows) <= MOST_IMAGES or _bytes(table.pixels, rows) > MOST_BYTES:
         return None
     pixels = table.pixels.take(rows)
-    backbone = Backbone(model.network, model.card.transform(), Weights(None, **model.card.backbone))
-    places = _rows_by_content(pixels, {}, progress=False)
+    members = [Weights(None, *about) for about in split_reference(**model.card.backbone)]
+    weights = join_weights(members) if len(members) > 1 else members[0]
+    backbone = Backbone(model.network, model.card.transform(), weights)
+    stores = FeatureStores(tuple(open_store(cache_root() / "features", member, False) for member in backbone.members()))
+    places = rows_by_content(pixels, {}, progress=False)
     values = np.zeros((len(rows), backbone.num_features), np.float16)
-    found = _open_store(cache_root() / "features", backbone, False).fill(places, values)
+    found = stores.fill(places, values, set())
+    if len(members) > 1:
+        values = join_blocks(stores.split(values))
     kept = np.sort([place for digest in found for place in places[digest]]).astype(np.int64)
     if not len(kept):
         return None
