@@ -8,8 +8,11 @@ A generated part is between `<!-- NAME -->` and `<!-- /NAME -->`; everything els
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from study_tables import progress, references, study
 
 from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
@@ -256,6 +259,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/guide/objectives.md": {"measured": measured, "bias": bias},
     "docs/results/claims.md": {"five seeds": claims_study},
     "docs/results/long-tailed.md": {"table": study_table, "seeds": study_by_seed, "balanced": against_balanced},
+    "docs/results/reproduced.md": {
+        "references": references,
+        "paper schedule": partial(study, "paper-schedule"),
+        "fair": partial(study, "fair"),
+        "progress": progress,
+    },
     "docs/results/verdicts.md": {
         "trials": simulated_from,
         "false claims": false_claims,
