@@ -1,7 +1,8 @@
 """What all tests share: a cache folder of their own, and pages without pictures where those do not matter."""
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,14 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the seconds that the pictures of a page take, t-SNE above all: the tests of reports have them drawn."""
     monkeypatch.setattr("evenhand.report._embed_figures.figure_bytes", lambda *_: b"<svg></svg>")
     monkeypatch.setattr("evenhand.report.figures.embedding.embed", lambda features, **_: features[:, :2])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that skips for want of real data, where `make test-all` promises that they are there."""
+    report = yield
+    if report.skipped and os.environ.get("EVENHAND_COMPLETE") and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if "EVENHAND_DATA" in reason or "EVENHAND_PAPER" in reason:
+            report.outcome, report.longrepr = "failed", f"{reason}; `make test-all` needs it where EVENHAND_DATA is set"
+    return report
