@@ -71,7 +71,8 @@ class _Graph:
         options.intra_op_num_threads = torch.get_num_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        content = _export(backbone.classifier, self._prepared(images))
+        network = backbone if self.prepare is None else _Features(backbone.classifier).eval()
+        content = _export(network, self._prepared(images))
         self.session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -90,13 +91,13 @@ class _Features(nn.Module):
         return self.network.features(images)
 
 
-def _export(network: Classifier, images: Tensor) -> bytes:
+def _export(network: nn.Module, images: Tensor) -> bytes:
     file = io.BytesIO()
     # The exporter that traces: it takes a second, the newer one ten. It prints to stdout, which may be a pipe.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Features(network).eval(),
+            network,
             (images.contiguous(),),
             file,  # type: ignore[arg-type] # the exporter that traces takes it
             input_names=["images"],
