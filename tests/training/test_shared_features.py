@@ -23,12 +23,6 @@ from tests.training.test_features import Counting
 BY_TORCH = 10**9
 
 
-@pytest.fixture(autouse=True)
-def by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the other processes: a compiled graph rounds differently."""
-    monkeypatch.setattr(features, "COMPILE_FROM", 10**9)
-
-
 class Slow(Counting):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         time.sleep(0.03)
