@@ -178,7 +178,7 @@ def test_links_that_were_followed_once_are_followed_again(run: Run, tmp_path: Pa
         (("digits", "--tune", "--set", "select=last"), "--tune picks on validation, and select: last has none"),
         (("digits", "--model", "resnet9"), "There is no network 'resnet9'"),
         (("digits", "--jobs", "0"), "At least 1 run at a time is needed"),
-        (("digits", "--engine", "slurm"), "The engine is local or ray"),
+        (("digits", "--engine", "pbs"), "The engine is local, ray or slurm"),
         (("no/such/folder",), "no/such/folder"),
     ],
 )

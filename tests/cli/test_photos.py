@@ -45,10 +45,11 @@ def test_train_says_in_its_first_line_what_it_does_and_how_to_do_otherwise(
     assert code == 0
     first = err.splitlines()[0]
     assert "photos of 130 x 100 px in the median" in first
-    assert "the last layer of lite0 on its ImageNet features, one view" in first
+    assert "the last layer of lite0+lite1+lite2 on their ImageNet features, one view" in first
+    assert "--model lite0 is quicker" in first
     assert "--recipe small" in first
     config = Run(tmp_path / "run").config
-    assert (config.model.name, config.model.pretrained, config.start.train) == ("lite0", True, "head")
+    assert (config.model.name, config.model.pretrained, config.start.train) == ("lite0+lite1+lite2", True, "head")
     # All of it, from the trained head.
     code, _, _ = evenhand(
         capsys, monkeypatch, "train", photos, *SMALL, "--train", "all", "--weights", tmp_path / "run", "--epochs", "1",

@@ -44,7 +44,7 @@ def test_alone_it_lists_everything_with_what_it_needs(run) -> None:  # type: ign
         (("table-fashion", "--seeds", "0"), "at least 1 seed, got 0"),
         (("table-fashion", "--epochs", "0"), "at least 1 epoch, got 0"),
         (("table-fashion", "--protocol", "large"), "one of small, fair, paper, got 'large'"),
-        (("table-fashion", "--engine", "slurm"), "local or ray, got 'slurm'"),
+        (("table-fashion", "--engine", "pbs"), "local, ray or slurm, got 'pbs'"),
         (("table-fashion", "--ray-address", "auto"), "needs --engine ray"),
         (("table-road",), "put dataset_annotations.txt and images/ into"),
         (("table-road", "--source", "no-such-set"), "neither a known data set"),

@@ -22,7 +22,6 @@ from scipy.io import savemat
 from evenhand.core.errors import EvenhandError
 from evenhand.data import _tiny_imagenet as tiny_imagenet
 from evenhand.data import benchmarks
-from evenhand.data._download import Remote
 from evenhand.data.benchmarks import (
     BENCHMARKS,
     load_cifar10,
@@ -32,6 +31,7 @@ from evenhand.data.benchmarks import (
     load_svhn,
     load_tiny_imagenet,
 )
+from evenhand.data.download import Remote
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
 from evenhand.data.table import SampleTable
 

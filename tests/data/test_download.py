@@ -20,8 +20,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data import _download as download
-from evenhand.data._download import Remote, fetch, unpack, verify
+from evenhand.data import download as download
+from evenhand.data.download import Remote, fetch, unpack, verify
 
 CONTENT = gzip.compress(load_digits().data.astype("uint8").tobytes(), mtime=0)
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()

@@ -7,11 +7,11 @@ import pytest
 from PIL import Image
 
 from evenhand.core.errors import EvenhandError
+from evenhand.data._tracks import find_tracks, write_groups
 from evenhand.data.folders import load_folder
 from evenhand.data.inspection import inspect_source
 from evenhand.data.sources import load_source
 from evenhand.data.splits import make_splits
-from evenhand.data.tracks import find_tracks, write_groups
 
 TRACKS, FRAMES = 8, 6
 

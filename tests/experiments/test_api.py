@@ -64,7 +64,7 @@ def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
         ({"margin": 1.0}, "a fraction from 0 to 1, such as 0.01 for one point, got 1"),
         ({"margin": float("nan")}, "a fraction from 0 to 1, such as 0.01 for one point, got nan"),
         ({"baseline": "ldam"}, "The baseline 'ldam' is not among the objectives"),
-        ({"engine": "slurm"}, "The engine is local or ray, got 'slurm'."),
+        ({"engine": "pbs"}, "The engine is local, ray or slurm, got 'pbs'."),
         ({"engine": "ray", "jobs": 2}, "leave out --jobs 2"),
     ],
 )

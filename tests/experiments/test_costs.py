@@ -7,8 +7,8 @@ import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import compare_runs
-from evenhand.experiments.comparison._costs import check_metric, cost_table, with_costs
-from evenhand.experiments.comparison._unsure import unsure_sentence
+from evenhand.experiments.comparison.costs import check_metric, cost_table, with_costs
+from evenhand.experiments.comparison.unsure import unsure_sentence
 from evenhand.report.figures import cost_by_objective
 from evenhand.runs.comparison import Comparison, read_recommended
 from evenhand.runs.run import Run

@@ -99,7 +99,7 @@ def test_a_signal_ends_with_one_sentence(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"engine": "slurm"}, "The engine is local or ray, got 'slurm'."),
+        ({"engine": "pbs"}, "The engine is local, ray or slurm, got 'pbs'."),
         ({"address": "auto"}, "--ray-address auto needs --engine ray."),
         (
             {"engine": "ray", "workers": 2},

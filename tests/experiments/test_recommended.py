@@ -93,7 +93,8 @@ def test_missing_runs_are_one_sentence(comparison, tmp_path):
         load(runs_of(found)[0], ensemble=True)
 
 
-def test_heads_on_one_body_share_it(tmp_path):
+@pytest.mark.parametrize(("model", "bodies"), [("lite0", 1), ("lite0+lite1", 2)])
+def test_heads_on_one_body_share_it(tmp_path, model, bodies):
     """With photos: features are computed once, and the body is kept once for all runs."""
     from tests.data.pictures import encode, noise, write
 
@@ -105,10 +106,17 @@ def test_heads_on_one_body_share_it(tmp_path):
     out = tmp_path / "comparison"
     settings = (*SETTINGS, "data.image_size=64")
     found = compare(
-        tmp_path / "photos", objectives=["ce", "cce"], seeds=2, epochs=2, out=out, settings=settings, jobs=1
+        tmp_path / "photos",
+        objectives=["ce", "cce"],
+        model=model,
+        seeds=2,
+        epochs=2,
+        out=out,
+        settings=settings,
+        jobs=1,
     )
-    assert found.model == "lite0"
-    assert len(list((out / "backbones").iterdir())) == 1
+    assert found.model == model
+    assert len(list((out / "backbones").iterdir())) == bodies
     files = [path for run in found.runs for path in run.folder.rglob("*.safetensors")]
     assert max(path.stat().st_size for path in files) < 100_000
     model = load(out, ensemble=True)

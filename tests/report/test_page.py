@@ -312,7 +312,7 @@ def test_features_are_drawn_or_said_to_be_missing(run: Path) -> None:
     (run / "features.npz").unlink()
     assert f"features.npz is missing in {run}." in page(run, embedding=True).text
     (run / "features.npz").write_bytes(b"PK\x03\x04 no archive")
-    assert f"Cannot read {run / 'features.npz'}: its checksum" in page(run, embedding=True).text
+    assert f"Cannot read {run / 'features.npz'}: it is damaged" in page(run, embedding=True).text
     assert "features.npz" not in page(run).text  # not asked for
 
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.table import ArrayPixels
-from evenhand.models._joined import members_of
 from evenhand.models.backbone import find_weights, input_transform, load_backbone
 from evenhand.models.build import build_model, require_model
+from evenhand.models.joined import members_of
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.run import Run
 from evenhand.training import features as extraction

@@ -77,8 +77,8 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
-    from evenhand.experiments.comparison._costs import check_metric, cost_table, with_costs
-    from evenhand.experiments.comparison._unsure import unsure_sentence
+    from evenhand.experiments.comparison.costs import check_metric, cost_table, with_costs
+    from evenhand.experiments.comparison.unsure import unsure_sentence
     from evenhand.report.page import write_report
     from evenhand.training.cost_files import read_costs
     from evenhand.training.recipe_choice import make_run_config

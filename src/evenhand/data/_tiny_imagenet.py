@@ -10,7 +10,7 @@ import numpy as np
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_bytes
 from evenhand.core.text import some
-from evenhand.data._download import Remote, fetch, unpack, verify
+from evenhand.data.download import Remote, fetch, unpack, verify
 from evenhand.data.standard import TINY_IMAGENET, from_npz, part_note
 from evenhand.data.table import FilePixels, SampleTable, Split
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError
 from evenhand.core.opening import open_regular, refuse_special
 from evenhand.data._arrays import Arrays, reading
-from evenhand.data._download import Remote, fetch
 from evenhand.data._tiny_imagenet import load_tiny_imagenet
+from evenhand.data.download import Remote, fetch
 from evenhand.data.road_marking import load_road_marking
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, Standard, from_npz, standard_table
 from evenhand.data.table import ArrayPixels, DatasetInfo, SampleTable, Split

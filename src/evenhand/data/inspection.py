@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
+from evenhand.data._tracks import find_tracks, write_groups
 from evenhand.data.audit import Audit, audit
 from evenhand.data.folders import class_problem
 from evenhand.data.images import open_images
 from evenhand.data.imbalance import Imbalance
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes, make_splits
-from evenhand.data.tracks import find_tracks, write_groups
 
 
 def inspect_source(

@@ -9,10 +9,10 @@ import platformdirs
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse, split_options
 from evenhand.data._arrays import load_npz
-from evenhand.data._download import MissingData
+from evenhand.data._class_folders import load_class_folders
 from evenhand.data._manifest import load_csv
 from evenhand.data.benchmarks import BENCHMARKS
-from evenhand.data.class_folders import load_class_folders
+from evenhand.data.download import MissingData
 from evenhand.data.folders import load_folder
 from evenhand.data.hub import PREFIX, is_saved_dataset, load_hub_dataset, load_saved_dataset
 from evenhand.data.parquet import find_parquet, load_parquet

@@ -15,9 +15,9 @@ from evenhand.experiments.comparison._comparison import ComparisonResult, write_
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
 from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
 from evenhand.experiments.comparison.verdict import MOST_SEEDS
+from evenhand.experiments.grid._notebook import notebook_grid_callback
 from evenhand.experiments.grid._source_check import refuse_changed_source
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.experiments.grid.notebook import notebook_grid_callback
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.experiments.grid.running import check_engine, run_on_engine
 from evenhand.objectives.registry import tuning_candidates

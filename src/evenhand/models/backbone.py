@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models._from_timm import PREFIX, describe_timm, timm_body, timm_transform
-from evenhand.models._joined import Member, joined_transform, members_of
 from evenhand.models._lite import find_lite
 from evenhand.models._zoo import torchvision_weights
 from evenhand.models.build import build_model, known_model
 from evenhand.models.cifar import BLOCKS_AND_WIDTH
 from evenhand.models.classifier import Classifier
+from evenhand.models.joined import Member, joined_transform, members_of
 from evenhand.models.names import JOIN, LITES, split_names
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file, join_weights

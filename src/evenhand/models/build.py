@@ -6,12 +6,12 @@ from typing import get_args
 
 from evenhand.core.errors import EvenhandError
 from evenhand.models._from_timm import PREFIX, build_timm, require_timm
-from evenhand.models._joined import build_joined
 from evenhand.models._lite import build_lite
 from evenhand.models._zoo import ALIASES, NINE, build_torchvision, torchvision_names
 from evenhand.models.amx import avoid_missing_amx
 from evenhand.models.cifar import BLOCKS_AND_WIDTH, build_cifar
 from evenhand.models.classifier import Classifier, Request, Stem
+from evenhand.models.joined import build_joined
 from evenhand.models.names import JOIN, LITES, split_names
 
 NAMES = (*BLOCKS_AND_WIDTH, *NINE, *LITES)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.data._download import MissingData
+from evenhand.data.download import MissingData
 from evenhand.data.sources import load_source
 from evenhand.experiments.grid.jobs import Job
 from evenhand.experiments.grid.local import default_workers

@@ -7,7 +7,7 @@ from pathlib import Path
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_folder
 from evenhand.core.text import slug
-from evenhand.data._download import MissingData
+from evenhand.data.download import MissingData
 from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
 from evenhand.experiments.grid.jobs import Failure, Job

@@ -193,7 +193,7 @@ class ComputeConfig(_Section):
     workers: int = Field(0, ge=0, le=256)
     """Processes that read streamed images; 0: threads of this process."""
     log: Literal["tensorboard", "wandb", "mlflow", "trackio"] | None = None
-    """Experiment tracker: tensorboard, wandb, mlflow or trackio.
+    """Log to tensorboard, wandb, mlflow or trackio.
 
     null: none. Each reads its own environment variables, such as WANDB_MODE=offline."""
 

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evenhand.models._joined import Member, join_features
 from evenhand.models.backbone import Backbone
 from evenhand.models.classifier import Classifier
+from evenhand.models.joined import Member, join_features
 
 MOST_DIFFERENT = 1e-4
 """Largest allowed difference of features between torch and the graph, relative for features above 1."""

@@ -34,8 +34,8 @@ from evenhand.data.decode import BadImage, require_file, with_channels
 from evenhand.data.images import refuse_bad
 from evenhand.data.reading import ProgressLog, RowReader, Threads, processors, read_ahead
 from evenhand.data.table import ArrayPixels, FilePixels
-from evenhand.models._joined import join_features
 from evenhand.models.backbone import Backbone
+from evenhand.models.joined import join_features
 from evenhand.models.transform import centre_crop
 from evenhand.training._feature_cache import FORMAT, FeatureStore, FeatureStores
 from evenhand.training._feature_claims import Rows, shared_chunks

@@ -17,6 +17,7 @@ from evenhand.core.files import write_json, write_text
 from evenhand.data.decode import MAX_ASPECT
 from evenhand.metrics.predictions import Predictions
 from evenhand.models.classifier import Classifier
+from evenhand.runs import filenames as names
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
@@ -26,7 +27,7 @@ from evenhand.training.export import Check, export_onnx
 from evenhand.training.model_card import Published, write_model_card
 from evenhand.training.predict import CONFIG, WEIGHTS, TrainedModel, load, own_adjustment
 
-PREPROCESSING, ADJUSTMENT, ONNX, CARD = "preprocessing.json", "adjustment.json", "model.onnx", "README.md"
+PREPROCESSING, ADJUSTMENT, ONNX, CARD = "preprocessing.json", names.ADJUSTMENT, "model.onnx", "README.md"
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
@@ -44,7 +45,7 @@ def export_folder(run: Path | str, out: Path | str, *, licence: str | None = Non
     """Write a trained model and its model card into a new folder, which :func:`evenhand.load` and `predict` take.
 
     It has `model.safetensors` (all weights, a frozen backbone included), `config.json` (the network and the classes),
-    `preprocessing.json`, `adjustment.json` (what is added to the logits, if anything), `model.onnx` (if the packages of
+    `preprocessing.json`, the adjustment (what is added to the logits, if anything), `model.onnx` (if the packages of
     the extra `onnx` are installed) and `README.md`, a model card with the metadata that Hugging Face's hub reads.
 
     Args:

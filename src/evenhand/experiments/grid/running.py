@@ -23,15 +23,15 @@ def check_engine(
         raise EvenhandError(f"The engine is {', '.join(ENGINES[:-1])} or {ENGINES[-1]}, got {engine!r}.")
     if engine != "slurm" and slurm is not None:
         raise EvenhandError(f"--slurm {slurm} needs --engine slurm.")
-    if engine == "slurm":
-        parse_slurm_options(slurm or "")
-        require_slurm()
     if engine != "ray" and address is not None:
         raise EvenhandError(f"--ray-address {address} needs --engine ray.")
     if engine == "ray" and workers is not None:
         raise EvenhandError(f"A Ray cluster decides how many runs it takes; leave out --jobs {workers}.")
     if workers is not None and workers < 1:
         raise EvenhandError(f"At least 1 run at a time is needed, got --jobs {workers}.")
+    if engine == "slurm":
+        parse_slurm_options(slurm or "")
+        require_slurm()
 
 
 def run_on_engine(

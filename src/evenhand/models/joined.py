@@ -35,7 +35,7 @@ class Member(nn.Module):
 
     Example:
         >>> import torch
-        >>> from evenhand.models._joined import Member, single_transform
+        >>> from evenhand.models.joined import Member, single_transform
         >>> from evenhand.models.build import build_model
         >>> given, own = single_transform("lite2"), single_transform("lite0")
         >>> member = Member(build_model("lite0", num_classes=2, image_size=224), own, given)
@@ -101,7 +101,7 @@ def join_features(blocks: Sequence[Tensor]) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from evenhand.models._joined import join_features
+        >>> from evenhand.models.joined import join_features
         >>> join_features([torch.rand(2, 3), 100 * torch.rand(2, 5)]).norm(dim=1)
         tensor([16.0000, 16.0000])
     """
@@ -145,7 +145,7 @@ def joined_transform(name: str) -> InputTransform:
     """Return the preprocessing of images for networks side by side: that of the largest, of equal ones the first.
 
     Example:
-        >>> from evenhand.models._joined import joined_transform
+        >>> from evenhand.models.joined import joined_transform
         >>> joined_transform("lite0+lite2").crop_size
         260
     """

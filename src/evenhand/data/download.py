@@ -71,7 +71,7 @@ def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: boo
     Example:
         >>> from pathlib import Path
         >>> from evenhand.core.errors import EvenhandError
-        >>> from evenhand.data._download import Remote, fetch
+        >>> from evenhand.data.download import Remote, fetch
         >>> remote = Remote("http://example.org/cats.zip", "md5:d41d8cd98f00b204e9800998ecf8427e")
         >>> try:
         ...     fetch("cats", [remote], Path("/data"), download=False)
@@ -107,7 +107,7 @@ def verify(path: Path, checksum: str) -> bool:
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from evenhand.data._download import verify
+        >>> from evenhand.data.download import verify
         >>> path = Path(tempfile.mkdtemp()) / "empty"
         >>> path.touch()
         >>> verify(path, "md5:d41d8cd98f00b204e9800998ecf8427e")

@@ -29,7 +29,7 @@ def load_class_folders(standard: Standard, root: Path, *, allow_outside: bool = 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from evenhand.data.class_folders import load_class_folders
+        >>> from evenhand.data._class_folders import load_class_folders
         >>> from evenhand.data.standard import CIFAR10
         >>> load_class_folders(CIFAR10, Path(tempfile.mkdtemp())) is None
         True

@@ -55,7 +55,7 @@ def find_tracks(table: SampleTable) -> Tracks | None:
     Example:
         >>> import numpy as np
         >>> from evenhand.data.table import FilePixels, SampleTable
-        >>> from evenhand.data.tracks import find_tracks
+        >>> from evenhand.data._tracks import find_tracks
         >>> paths = [f"{name}/{track:05d}_{frame:05d}.ppm" for name in "ab" for track in (0, 1) for frame in range(9)]
         >>> labels = np.repeat([0, 1], 18)
         >>> tracks = find_tracks(SampleTable("signs", ("a", "b"), labels, np.array(paths), FilePixels(".", paths)))
