@@ -51,11 +51,11 @@ def test_train_says_in_its_first_line_what_it_does_and_how_to_do_otherwise(
     config = Run(tmp_path / "run").config
     assert (config.model.name, config.model.pretrained, config.start.train) == ("lite0+lite1+lite2", True, "head")
     # All of it, from the trained head.
-    code, _, _ = evenhand(
+    code, _, err = evenhand(
         capsys, monkeypatch, "train", photos, *SMALL, "--train", "all", "--weights", tmp_path / "run", "--epochs", "1",
         "--out", tmp_path / "tuned",
     )  # fmt: skip
-    assert code == 0
+    assert code == 0, err
     tuned = Run(tmp_path / "tuned")
     assert (tuned.config.start.load, tuned.config.start.train, tuned.config.optimizer.layer_decay) == (
         "all",

@@ -18,6 +18,7 @@ from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.models.names import JOIN, LITES, lite_package, split_names
 from evenhand.runs.config import Config, make_config
+from evenhand.runs.run import Run
 
 PHOTO_SIDE = 96
 """Images are photos if the median of their shorter side has at least this many pixels."""
@@ -80,28 +81,36 @@ def choose_recipe(
     photos = f"photos of {width} x {height} px in the median"
     if model is not None and not _has_weights(model):
         return Choice(why=f"{photos}; training {model} from scratch (leave out --model for a pretrained network)")
+    start = _run_of(weights)
+    own = None if start is None else start.config.model.name
+    several = train != "all" and weights is None and number < MANY_PHOTOS
     try:
-        name = model or _find_backbone(1 if train == "all" or weights is not None or number >= MANY_PHOTOS else 3)
+        name = model or own or _find_backbone(3 if several else 1)
     except EvenhandError as error:
         return Choice(
             why=f"{photos}, but no pretrained network is available ({str(error).rstrip('.')}); training from scratch, "
             f"which is slower and much less accurate; {how_to_install('photos')} installs one"
         )
     views = "two views" if flip else "one view"
-    several = JOIN in name
-    features, start = (
+    joined = JOIN in name
+    features, origin = (
         ("their ImageNet features", "their ImageNet weights")
-        if several
+        if joined
         else ("its ImageNet features", "its ImageNet weights")
     )
     if weights is not None:
-        features, start = f"features by the weights of {weights}", f"the weights of {weights}"
+        features, origin = f"features by the weights of {weights}", f"the weights of {weights}"
     what = f"the last layer of {name} on {features}, {views}"
-    quicker = f"--model {split_names(name)[0]} is quicker and less accurate, " * several
+    quicker = f"--model {split_names(name)[0]} is quicker and less accurate, " * joined
     otherwise = f"{quicker}--train all for the whole network, --recipe small to train from scratch"
     if train == "all":
-        what, otherwise = f"all of {name} from {start}", "--train head for the last layer only"
+        what, otherwise = f"all of {name} from {origin}", "--train head for the last layer only"
     return Choice("photos", {"model__name": name}, f"{photos}: {what} ({otherwise})")
+
+
+def _run_of(weights: Path | str | None) -> Run | None:
+    """Return the run that another one starts from; None: the weights are a file, or the official ones."""
+    return None if weights is None or not Path(weights).is_dir() else Run(Path(weights))
 
 
 def _measure(
@@ -182,7 +191,8 @@ def make_run_config(
             allow_outside=given.get("data__allow_outside"),
         )
     if choice.recipe == "photos" and given.get("start__train") == "all" and config is None:
-        given.setdefault("objective", FINE_TUNED)
+        start = _run_of(given.get("start__weights"))  # its last layer is that of its objective
+        given.setdefault("objective", FINE_TUNED if start is None else start.config.objective)
     if given.get("start__train") == "head" and "start__weights" not in given:
         given.setdefault("model__pretrained", True)  # a frozen body must be trained
     if given.get("start__train") == "all" and given.get("model__pretrained") and choice.recipe == "small":
