@@ -47,12 +47,13 @@ def evaluate(
     nothing is saved. --coverage and --min-precision need calibration images, see `evenhand guide unsure-and-costs`.
     """
     from evenhand.core.errors import EvenhandError
-    from evenhand.core.files import check_folder
+    from evenhand.core.files import check_folder, refuse_linked
     from evenhand.runs.run import Run
 
     if out is not None and os.path.exists(out) and (not os.path.isdir(out) or any(out.iterdir())):
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
     if out is not None:
+        refuse_linked(out, [run])
         check_folder(out)
     if not as_json:
         begin(f"evaluating {named(run)} on {'its own test set' if source is None else named(source)}")
