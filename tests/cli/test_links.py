@@ -97,7 +97,7 @@ def test_special_files_are_refused_without_waiting(tmp_path: Path) -> None:
         "localhost.",
         "evil-localhost",
         "127.0.0.1%00",
-        "127.0.0.1:١",
+        "127.0.0.1:\u0661",
         "[127.0.0.1",
         "[localhost]x",
         "@127.0.0.1",
