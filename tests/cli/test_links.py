@@ -72,7 +72,36 @@ def test_special_files_are_refused_without_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.com@127.0.0.1", "127.0.0.1.", "127.0.0.1,evil.com", "localhost:", "localhost:99999", "[::1", ""]
+    "host",
+    [
+        "evil.com@127.0.0.1",
+        "127.0.0.1.",
+        "127.0.0.1,evil.com",
+        "localhost:",
+        "localhost:99999",
+        "[::1",
+        "",
+        "127.0.0.1.evil.com",
+        "[::1]:8765@evil",
+        "127.0.0.1:8765@evil.com",
+        "127.0.0.1:8765:1",
+        "127.0.0.1:+80",
+        "127.0.0.1:80#",
+        "127.0.0.1/x",
+        "localhost\\@evil",
+        " 127.0.0.1",
+        "127.0.0.1\n",
+        "127.1",
+        "2130706433",
+        "[::ffff:7f00:1]",
+        "localhost.",
+        "evil-localhost",
+        "127.0.0.1%00",
+        "127.0.0.1:\u0661",
+        "[127.0.0.1",
+        "[localhost]x",
+        "@127.0.0.1",
+    ],
 )
 def test_only_exact_hosts_are_known(host: str) -> None:
     guard = _Guard(None, "127.0.0.1")  # type: ignore[arg-type]
@@ -80,7 +109,26 @@ def test_only_exact_hosts_are_known(host: str) -> None:
     assert all(guard._is_known(each) for each in ("127.0.0.1:8765", "[::1]:80", "LOCALHOST"))
 
 
-@pytest.mark.parametrize("folder", ["{outside}", "../outside", "inner/../../outside", ".", "link", "linked/run", "/"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "{outside}",
+        "../outside",
+        "inner/../../outside",
+        ".",
+        "link",
+        "linked/run",
+        "/",
+        "../compared/../outside",
+        "..",
+        "",
+        "link/..",
+        "./link",
+        "inner/./../../outside",
+        "//etc",
+        "linked/outside",
+    ],
+)
 def test_a_comparison_names_only_runs_inside_its_folder(tmp_path: Path, folder: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -129,12 +129,46 @@ def test_weights_of_another_type_or_run_are_refused(
     assert len(err) < 700
 
 
-@pytest.mark.parametrize("given", ["x" * 3000, "é" * 2000, "../" * 900, "ce+" * 900, "ce:" + "gamma=1:" * 300])
-def test_refusals_are_short(given: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments in (["train", given], ["train", "digits", "--objective", given]):
+LONG = ["x" * 3000, "é" * 2000, "../" * 900, "ce+" * 900, "ce:" + "gamma=1:" * 300, "a b " * 700, "\x1b[31m" * 400]
+TAKING_NAMES = [
+    "train {}",
+    "train digits --objective {}",
+    "train {} --objective {}",
+    "train --resume {}",
+    "train --from {} --stage crt",
+    "train --config {}",
+    "train digits --weights {}",
+    "train digits --model {}",
+    "compare {} --objectives ce,cce",
+    "compare digits --objectives {}",
+    "compare {} --objectives {}",
+    "compare digits --costs {}",
+    "inspect {}",
+    "inspect {} --labels {}",
+    "evaluate {}",
+    "evaluate {} {}",
+    "predict {} {}",
+    "predict {} a.png",
+    "report {}",
+    "export {} --onnx {}",
+    "export {} {}",
+    "cache clear {}",
+    "train digits --epochs {}",
+    "train --{}",
+    "{}",
+]
+
+
+@pytest.mark.parametrize("number", range(len(TAKING_NAMES)), ids=lambda number: TAKING_NAMES[number])
+def test_refusals_are_short(number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    every = LONG if number < 2 else [LONG[0], LONG[number % len(LONG)]]
+    for given in every:
+        arguments = [part.format(given) for part in TAKING_NAMES[number].split()]
         code, _, err = evenhand(capsys, monkeypatch, *arguments)
-        assert code == 2
-        assert len(err) < 700
+        assert code == 2, err
+        assert len(err) < 700, (len(err), err)
+        assert "Traceback" not in err
+        assert "\x1b" not in err
 
 
 def test_no_message_advises_to_load_code() -> None:

@@ -120,7 +120,7 @@ def test_late_keeps_the_latest_epoch_that_is_near_the_best(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("select", ["best", "late"])
-@pytest.mark.parametrize("loss", ["ce", "ldam", "balanced-softmax"])
+@pytest.mark.parametrize("loss", ["ce", "ldam", "balanced-softmax", "focal", "cce"])
 def test_a_deferred_part_changes_the_result(tmp_path: Path, loss: str, select: str) -> None:
     """Whichever epoch is best, the weights are of an epoch that drw took part in, and not those without drw."""
     plain, deferred = (

@@ -14,7 +14,7 @@ from evenhand.cli.doctor import doctor
 from evenhand.cli.evaluate import evaluate
 from evenhand.cli.export import export
 from evenhand.cli.guide import guide
-from evenhand.cli.help import GroupedCommand
+from evenhand.cli.help import GroupedCommand, ShortRefusals
 from evenhand.cli.inspect import inspect
 from evenhand.cli.objectives import objectives
 from evenhand.cli.output import echo, remark, two_examples
@@ -28,6 +28,7 @@ from evenhand.core.memory import require_memory
 
 app = typer.Typer(
     name="evenhand",
+    cls=ShortRefusals,
     help="Train and evaluate image classifiers on imbalanced data.",
     epilog="To begin: evenhand compare photos/ (a folder with one folder per class), or evenhand guide.",
     no_args_is_help=True,

@@ -19,7 +19,7 @@ from evenhand.cli.options import (
     Status,
     with_run_options,
 )
-from evenhand.cli.output import GUIDE, begin, echo, echo_json, remark, show_kept
+from evenhand.cli.output import GUIDE, begin, echo, echo_json, named, remark, show_kept
 
 if TYPE_CHECKING:
     from evenhand.runs.config import Config
@@ -70,9 +70,8 @@ def compare(
     With --costs, what the decisions of each objective cost for the class shares of --prior (default: uniform).
     """
     if not (quiet or as_json or status):
-        begin(
-            f"comparing {objectives or 'objectives'} on {options.flags['data__source'] or 'the source of the config'}"
-        )
+        source = options.flags["data__source"] or "the source of the config"
+        begin(f"comparing {named(objectives or 'objectives')} on {named(source)}")
     from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import make_comparison, plan_comparison

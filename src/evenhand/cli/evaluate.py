@@ -9,7 +9,7 @@ import typer
 
 from evenhand.cli.decisions import show_decisions
 from evenhand.cli.options import Costs, Coverage, DataRoot, MinPrecision, Prior
-from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, remark
+from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, named, remark
 from evenhand.core.text import some
 from evenhand.runs.filenames import ADJUSTMENT
 
@@ -47,15 +47,16 @@ def evaluate(
     nothing is saved. --coverage and --min-precision need calibration images, see `evenhand guide unsure-and-costs`.
     """
     from evenhand.core.errors import EvenhandError
-    from evenhand.core.files import check_folder
+    from evenhand.core.files import check_folder, refuse_linked
     from evenhand.runs.run import Run
 
     if out is not None and os.path.exists(out) and (not os.path.isdir(out) or any(out.iterdir())):
         raise EvenhandError(f"{out} exists and is not overwritten; choose another folder.")
     if out is not None:
+        refuse_linked(out, [run])
         check_folder(out)
     if not as_json:
-        begin(f"evaluating {run} on {'its own test set' if source is None else source}")
+        begin(f"evaluating {named(run)} on {'its own test set' if source is None else named(source)}")
     from evenhand.training.decisions import check_decisions, evaluate_decisions
     from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
     from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted

@@ -1,9 +1,15 @@
-"""Help of commands with many options: grouped by panel, in plain text."""
+"""Help of commands with many options: grouped by panel, in plain text. Wrong options are quoted in short."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
-from typer.core import TyperCommand
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from evenhand.cli.output import shortened
+from evenhand.core.text import visible
 
 SECTIONS = {
     "data": "Data",
@@ -14,6 +20,8 @@ SECTIONS = {
 }
 """The panel of an option, by the section of the setting that it sets; settings outside sections are of the training."""
 TRAINING = "Training"
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""Typer exports only this subclass of it."""
 OWN = "Options"
 """The panel of the options that set nothing of a run."""
 
@@ -47,3 +55,26 @@ class GroupedCommand(TyperCommand):
             if rows:
                 with formatter.section("Arguments" if where < 0 else order[where]):
                     formatter.write_dl(rows)
+
+
+class ShortRefusals(TyperGroup):
+    """Commands whose wrong arguments are quoted in short, and without control characters."""
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        """Parse the options before the command."""
+        with _short_refusals():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the rest and run the command."""
+        with _short_refusals():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _short_refusals() -> Iterator[None]:
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        error.message = shortened(visible(str(error.message)))  # type: ignore[attr-defined]
+        raise

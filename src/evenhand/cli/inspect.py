@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evenhand.cli.output import COLOURS, GUIDE, begin, cell, class_table, echo, echo_json
+from evenhand.cli.output import COLOURS, GUIDE, begin, cell, class_table, echo, echo_json, named
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,7 +48,7 @@ def inspect(
         show_labels(source, labels, out, data_root=data_root, allow_outside=allow_outside, as_json=as_json)
         return
     if not as_json:
-        begin(f"inspecting {source}")
+        begin(f"inspecting {named(source)}")
     from evenhand.data.inspection import inspect_source
 
     result = inspect_source(
@@ -85,7 +85,7 @@ def show_labels(
 ) -> None:
     """Rank the labels of a source, write the page, and print the first ones."""
     if not as_json:
-        begin(f"checking the labels of {source} by {comparison}")
+        begin(f"checking the labels of {named(source)} by {named(comparison)}")
     from evenhand.core.text import text_table
     from evenhand.experiments.wrong_labels import find_wrong_labels
     from evenhand.report.label_page import write_label_page

@@ -1,6 +1,7 @@
 """Output of the commands: control characters are escaped, and a first line comes before anything slow."""
 
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,8 @@ COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 GUIDE = "Which objective to try: `evenhand guide objectives`; `evenhand objectives` lists the parts."
 """A pointer to the documentation."""
 
-LONGEST_LINE = 600
-"""Characters of a line on stderr."""
+LONGEST_LINE, LONGEST_WORD = 600, 200
+"""Characters of a line on stderr, and of one word in it, such as a path."""
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -35,8 +36,15 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 
 def remark(text: str) -> None:
-    """Print a line on stderr; of a long one, which quotes what was given, the beginning and the end."""
-    echo(f"evenhand: {clipped(text, LONGEST_LINE)}", err=True)
+    """Print a line on stderr, shortened."""
+    escaped = visible(text, keep="\n")  # first, since it becomes longer
+    echo(f"evenhand: {shortened(escaped)}", err=True)
+
+
+def shortened(text: str) -> str:
+    """Shorten long words and lines, which quote what was given, to their beginning and end."""
+    text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: clipped(word[0], LONGEST_WORD), text)
+    return clipped(text, LONGEST_LINE)
 
 
 def show_chosen_model(run: Path, *, ensemble: bool, prior: str | None = None) -> None:
@@ -76,6 +84,11 @@ def cell(text: str, style: str = "") -> "Text":
     from rich.text import Text
 
     return Text(visible(text), style=style)
+
+
+def named(given: object) -> str:
+    """Return what was given as the first line of a command names it."""
+    return clipped(visible(str(given)), 100)
 
 
 def begin(text: str) -> None:

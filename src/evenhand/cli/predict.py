@@ -58,12 +58,13 @@ def predict(
     `evenhand guide unsure-and-costs`.
     """
     from evenhand.core.errors import EvenhandError
+    from evenhand.core.text import clipped
     from evenhand.training.decisions import load_unsure
     from evenhand.training.predict import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:
-        raise EvenhandError(f"There is no file or folder {lost[0]}.")
+        raise EvenhandError(f"There is no file or folder {clipped(lost[0])}.")
     if coverage is None and min_precision is None:
         model = load(run, ensemble=ensemble, prior=prior, costs=costs)
         show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from evenhand.cli.options import Quiet, RunOptions, with_train_options
-from evenhand.cli.output import begin, remark
+from evenhand.cli.output import begin, named, remark
 from evenhand.objectives.spec import stage_names
 
 STAGES = " or ".join(stage_names())
@@ -49,8 +49,8 @@ def train(
 
         config = second_stage(first, stage, epochs=flags["epochs"])
     if not (quiet or as_json):
-        what = f"training {config.objective} on {config.data.source}{': ' * bool(why)}{why}"
-        begin(what if resume is None else f"continuing {resume}")
+        what = f"training {named(config.objective)} on {named(config.data.source)}{': ' * bool(why)}{why}"
+        begin(what if resume is None else f"continuing {named(resume)}")
     from evenhand.cli.progress import show_summary, watching
     from evenhand.report.page import write_report
     from evenhand.runs.run import Run

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.opening import open_regular, opened_parent
+from evenhand.core.opening import link_within, open_regular, opened_parent
 from evenhand.core.text import plain_cell
 
 _ELSEWHERE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
@@ -130,6 +130,27 @@ def enclosing(path: Path | str, folders: Iterable[Path | str]) -> Path | None:
     return next(
         (Path(each) for each in folders if Path(os.path.abspath(each)) in parents and Path(each).is_dir()), None
     )
+
+
+def refuse_linked(path: Path | str, folders: Iterable[Path | str]) -> None:
+    """Refuse an output below one of some folders that may come from others, if a link there leads elsewhere.
+
+    Raises:
+        EvenhandError: a folder above the output, or the output itself, is a link.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.core.files import refuse_linked
+        >>> run = Path(tempfile.mkdtemp())
+        >>> refuse_linked(run / "evaluated", [run])
+    """
+    within = enclosing(path, folders)
+    link = None if within is None else link_within(os.path.abspath(path), os.path.abspath(within))
+    if link is not None:
+        raise EvenhandError(
+            f"Cannot write {path}: {link} is a link; links inside a run or comparison are not followed."
+        )
 
 
 def check_target(path: Path | str) -> None:

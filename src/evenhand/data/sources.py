@@ -8,6 +8,7 @@ import platformdirs
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse, split_options
+from evenhand.core.text import clipped
 from evenhand.data._arrays import load_npz
 from evenhand.data._class_folders import load_class_folders
 from evenhand.data._manifest import load_csv
@@ -134,7 +135,7 @@ def find_data_root(data_root: Path | str | None = None) -> Path:
 def _unknown(source: str | Path) -> EvenhandError:
     text = str(source)
     if isinstance(source, Path) or os.sep in text or "/" in text or Path(text).suffix in (".csv", ".npz", ".parquet"):
-        return EvenhandError(f"There is no file or folder {text}.")
+        return EvenhandError(f"There is no file or folder {clipped(text)}.")
     near = difflib.get_close_matches(text.lower().split(":")[0], BENCHMARKS, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(BENCHMARKS)}."
-    return EvenhandError(f"{text!r} is neither a known data set nor a file or folder; {hint}")
+    return EvenhandError(f"{clipped(text)!r} is neither a known data set nor a file or folder; {hint}")

@@ -14,6 +14,7 @@ PURPOSES = {
     names.STATE: "the optimizer, to resume",
     names.PREDICTIONS: "test logits, for reports and comparisons",
     names.VALIDATION: "validation logits, for --adjust",
+    names.CALIBRATION: "calibration logits, for guarantees",
     names.FEATURES: "for the map of test images",
     names.THUMBNAILS: "images in the report",
     "report.html": "the report",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.files import write_json, write_text
+from evenhand.core.files import refuse_linked, write_json, write_text
 from evenhand.data.decode import MAX_ASPECT
 from evenhand.metrics.predictions import Predictions
 from evenhand.models.classifier import Classifier
@@ -63,6 +63,7 @@ def export_folder(run: Path | str, out: Path | str, *, licence: str | None = Non
         raise EvenhandError(f"{folder.path} is not the folder of a run; the model card needs the results of one.")
     model = load(folder.path, device="cpu")
     published = _published(folder, model, Path(out).resolve().name, licence)
+    refuse_linked(out, [run, folder.path])
     with _new_folder(Path(out)) as temporary:
         assert isinstance(model.network, Classifier)  # a run is one network
         card = replace(model.card, backbone=None)  # its weights are in the file
