@@ -130,7 +130,7 @@ def test_a_report_of_a_comparison(tmp_path: Path, name: str, way: Way, capsys: C
     assert contents(canary) == before
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [WAYS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in WAYS[1:])])
 def test_predictions_and_models_inside_a_run(
     photos_run: Trained, tmp_path: Path, way: Way, capsys: Capture, monkeypatch: Patch
 ) -> None:
