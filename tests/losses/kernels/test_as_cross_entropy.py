@@ -144,7 +144,7 @@ def test_rows_that_are_undefined_in_cross_entropy(row, reduction):
             assert got[:2].isnan().tolist() == expected[:2].isnan().tolist()
 
 
-@pytest.mark.parametrize("rivals", ["x", "", "all", b"x", 1.5, ["x"], object(), True], ids=str)
+@pytest.mark.parametrize("rivals", ["x", "", "all", b"x", 1.5, ["x"], ..., True], ids=str)
 def test_rivals_that_are_no_rivals(rivals):
     z, t, _ = batch()
     with pytest.raises(ValueError, match="rivals"):
