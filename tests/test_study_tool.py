@@ -62,9 +62,24 @@ def test_a_recorded_run_is_not_made_again(
     assert len(trained) == 3
 
 
-def test_an_unknown_block_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_block_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tool = load_study_tool(monkeypatch)
     monkeypatch.setattr("sys.argv", ["study.py", "status", "--out", "out", "--only", "nonsense"])
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match=r"plan\.yaml has no block nonsense"):
         tool.main()
-    assert "plan.yaml has no block nonsense" in capsys.readouterr().err
+
+
+def test_a_run_of_two_blocks_is_planned_once_and_drives_are_drawn_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = load_study_tool(monkeypatch)
+    jobs = [job for _, job in tool.planned(Path("out"), only=["road", "figures", "fair"])]
+    assert len({job.folder for job in jobs}) == len(jobs)
+    # figure-overview needs the runs of Fashion-MNIST that `fair` plans, figure-convergence those of `road`.
+    figures = [job.config.data for _, job in tool.planned(Path("out"), only=["figures"])]
+    assert {(data.source, data.imbalance) for data in figures} == {
+        ("cifar10", "exp:100"),
+        ("cifar10", "exp:10"),
+        ("fashion-mnist", "exp:10"),
+    }
+    drives = [job.config for job in jobs if "split=runs" in job.config.data.source]
+    assert drives
+    assert all(config.data.split_seed == config.seed for config in drives)

@@ -24,29 +24,63 @@ import yaml
 from evenhand.experiments.grid.jobs import Job, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.naming import run_folder
-from evenhand.runs.config import make_config
+from evenhand.paper.api import study_jobs
+from evenhand.paper.planning import StudyOptions, resplits
+from evenhand.paper.studies import find_study
+from evenhand.runs.config import Config, make_config
 from evenhand.runs.record import make_record, write_record
 from evenhand.runs.run import Run
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
-FLAGS = {"source": "data__source", "imbalance": "data__imbalance", "model": "model__name"}
+FLAGS = {
+    "source": "data__source",
+    "imbalance": "data__imbalance",
+    "image_size": "data__image_size",
+    "model": "model__name",
+}
 
 
 def planned(out: Path, data_root: Path | None = None, only: list[str] | None = None) -> Iterator[tuple[str, Job]]:
-    """Yield the block and the job of every planned run, the first seed of all blocks first."""
+    """Yield the block and the job of every planned run, each once, the first seed of all blocks first."""
     plan: dict[str, dict[str, Any]] = yaml.safe_load((RESULTS / "plan.yaml").read_text(encoding="utf-8"))
-    blocks = {name: block for name, block in plan.items() if not only or name in only}
-    for place in range(max((len(block["seeds"]) for block in blocks.values()), default=0)):
-        for name, block in blocks.items():
+    unknown = sorted(set(only or ()) - set(plan))
+    if unknown:
+        raise SystemExit(f"docs/results/plan.yaml has no block {' or '.join(unknown)}.")
+    root, seen = None if data_root is None else str(data_root), set()
+    for place in range(max(len(block["seeds"]) for block in plan.values())):
+        for name, block in plan.items():
             for seed in block["seeds"][place : place + 1]:
-                for data in block.get("data", [{}]):
-                    for objective in block["objectives"]:
-                        if seed in block.get("except", {}).get(objective, []):
-                            continue
-                        settings = {FLAGS.get(key, key): value for key, value in (block["config"] | data).items()}
-                        root = None if data_root is None else str(data_root)
-                        config = make_config(**settings, data__root=root, objective=objective, seed=seed)
-                        yield name, Job(config, run_folder(out / "runs", config))
+                make = _study_jobs if "reproduce" in block else _block_jobs
+                for job in make(block, seed, out, root):
+                    # A run that two blocks share belongs to the first one of the plan.
+                    if job.folder not in seen and (not only or name in only):
+                        yield name, job
+                    seen.add(job.folder)
+
+
+def _study_jobs(block: dict[str, Any], seed: int, out: Path, root: str | None) -> Iterator[Job]:
+    """Yield the runs of one seed of a block that names studies of `evenhand reproduce`."""
+    only = tuple(block.get("only", ()))
+    for study in block["reproduce"]:
+        yield from study_jobs(
+            find_study(study), StudyOptions(block["protocol"], (seed,), data_root=root, only=only), out
+        )
+
+
+def _block_jobs(block: dict[str, Any], seed: int, out: Path, root: str | None) -> Iterator[Job]:
+    """Yield the runs of one seed of a block that names a config, its variants and objectives."""
+    for data in block.get("data", [{}]):
+        for objective in block["objectives"]:
+            if seed not in block.get("except", {}).get(objective, []):
+                settings = {FLAGS.get(key, key): value for key, value in (block["config"] | data).items()}
+                config = make_config(**settings, data__root=root, objective=objective, seed=seed)
+                if resplits(config):
+                    config = _with_split(config, seed)
+                yield Job(config, run_folder(out / "runs", config))
+
+
+def _with_split(config: Config, seed: int) -> Config:
+    return config.model_copy(update={"data": config.data.model_copy(update={"split_seed": seed})})
 
 
 def record_path(block: str, job: Job) -> Path:
@@ -64,8 +98,6 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="Name of a block; may be repeated.")
     arguments = parser.parse_args()
     jobs = list(planned(arguments.out, arguments.data_root, arguments.only))
-    if not jobs:
-        parser.error(f"docs/results/plan.yaml has no block {' or '.join(arguments.only)}")
     kept = {job.folder for block, job in jobs if record_path(block, job).exists()}
     if arguments.action == "run":
         left = {job.folder: job for _, job in jobs if job.folder not in kept}

@@ -1,13 +1,13 @@
 """Tables of the planned studies, from the records of finished runs in docs/results/data."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import yaml
+import study as study_tool
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PUBLISHED = {
@@ -76,10 +76,6 @@ def study(block: str) -> str:
 
 def progress() -> str:
     """Return how many of the planned runs of each block are kept."""
-    plan = yaml.safe_load((RESULTS / "plan.yaml").read_text("utf-8"))
+    planned = Counter(block for block, _ in study_tool.planned(Path("runs")))
     rows = [["block of the plan", "runs kept", "runs planned"]]
-    for name, block in plan.items():
-        left_out = sum(len(seeds) for seeds in block.get("except", {}).values())
-        planned = len(block["seeds"]) * len(block["objectives"]) * len(block.get("data", [{}])) - left_out
-        rows.append([name, str(len(records(name))), str(planned)])
-    return table(rows)
+    return table([*rows, *([name, str(len(records(name))), str(count)] for name, count in planned.items())])
