@@ -85,7 +85,7 @@ def _with_split(config: Config, seed: int) -> Config:
 
 def record_path(block: str, job: Job) -> Path:
     """Return where the record of a run is kept."""
-    return RESULTS / "data" / block / f"{job.folder.name}.json"
+    return RESULTS / "data" / "runs" / block / f"{job.folder.name}.json"
 
 
 def main() -> None:

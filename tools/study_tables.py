@@ -19,7 +19,7 @@ PUBLISHED = {
 
 def records(block: str) -> list[dict[str, Any]]:
     """Return the records of a block of the plan."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted((RESULTS / "data" / block).glob("*.json"))]
+    return [json.loads(path.read_text("utf-8")) for path in sorted((RESULTS / "data" / "runs" / block).glob("*.json"))]
 
 
 def table(rows: Iterable[Iterable[str]]) -> str:
