@@ -99,7 +99,9 @@ def draw_figures(out: Path) -> None:
 def main() -> None:
     """Write the pages, and the figures if their runs are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figures", type=Path, metavar="OUT", help="Draw the figures from the run folders in OUT/runs.")
+    parser.add_argument(
+        "--figures", type=Path, metavar="OUT", help="Draw the figures from the run folders in OUT/runs."
+    )
     arguments = parser.parse_args()
     for page in PAGES:
         (RESULTS / f"{page.name}.md").write_text(content(page), "utf-8")

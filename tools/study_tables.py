@@ -9,12 +9,16 @@ from typing import Any
 
 import study as study_tool
 
+from evenhand.experiments.comparison.verdict import in_points
+from evenhand.statistics.paired import paired_difference
+
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PUBLISHED = {
     "cifar10": {"ce": "70.4 to 72.0", "balanced-softmax": "77.5", "ldam+drw": "77.0 to 77.8"},
     "cifar100": {"ce": "37.7 to 39.9", "balanced-softmax": "43.0", "ldam+drw": "41.3 to 42.5"},
 }
 """Top-1 accuracy in percent at ratio 100, ResNet-32; the sources are named on the page."""
+NONE = "No run is finished yet."
 
 
 def records(block: str) -> list[dict[str, Any]]:
@@ -55,23 +59,87 @@ def references() -> str:
     return table(rows)
 
 
-def study(block: str) -> str:
-    """Return the mean balanced accuracy of each data set and objective of a block."""
+def study(*blocks: str, without: tuple[str, ...] = ()) -> str:
+    """Return the mean balanced accuracy of each data set and objective of some blocks, but for some losses."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for each in records(block):
+    for each in (record for block in blocks for record in records(block)):
         summary = each["summary"]
+        if summary["objective"].split(":")[0] in without:
+            continue
         imbalance = "" if summary["imbalance"] in (None, "none") else f" {summary['imbalance']}"
         found[f"{summary['source']}{imbalance}"][summary["objective"]].append(each)
     objectives = list(dict.fromkeys(name for runs in found.values() for name in sorted(runs)))
     rows = [["data", *(f"`{name}`" for name in objectives), "seeds"]]
     for data, runs in sorted(found.items()):
-        cells = [
-            spread([run["summary"]["balanced_accuracy"] for run in runs[name]]) if runs[name] else ""
-            for name in objectives
-        ]
+        cells = [_spread_and_count(runs[name], max(map(len, runs.values()))) for name in objectives]
         seeds = sorted({run["summary"]["seed"] for each in runs.values() for run in each})
-        rows.append([data, *cells, ", ".join(map(str, seeds))])
-    return table(rows)
+        rows.append([data, *cells, _seeds(seeds)])
+    return table(rows) if found else NONE
+
+
+def _spread_and_count(runs: list[dict[str, Any]], most: int) -> str:
+    """Return mean and deviation, and the number of runs where other objectives have more."""
+    if not runs:
+        return ""
+    shown = spread([run["summary"]["balanced_accuracy"] for run in runs])
+    return shown if len(runs) == most else f"{shown} ({len(runs)} of {most})"
+
+
+def _seeds(seeds: list[int]) -> str:
+    whole = seeds == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 2
+    return f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
+
+
+def differences(baseline: str, *blocks: str) -> str:
+    """Return the differences of the objectives of some blocks to one of them, over the seeds that both have."""
+    found: dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]] = defaultdict(lambda: defaultdict(dict))
+    for each in (record for block in blocks for record in records(block)):
+        summary = each["summary"]
+        found[summary["source"], summary["imbalance"]][summary["objective"]][summary["seed"]] = summary
+    heading = ["balanced accuracy", "rare third", "ahead"]
+    rows = [["data", "objective", *(f"{name}, against `{baseline}`" for name in heading[:2]), heading[2], "seeds"]]
+    for (source, imbalance), runs in sorted(found.items()):
+        for name in (name for name in sorted(runs) if name != baseline):
+            seeds = sorted(runs[name].keys() & runs[baseline].keys())
+            if not seeds:
+                continue
+            pairs = [(runs[name][seed], runs[baseline][seed]) for seed in seeds]
+            own = [(a["balanced_accuracy"], b["balanced_accuracy"]) for a, b in pairs]
+            rare = [(_rare_recall(a), _rare_recall(b)) for a, b in pairs]
+            cells = [_difference(own), _difference(rare), f"{sum(a > b for a, b in own)} of {len(own)}"]
+            rows.append([f"{source} {imbalance}", f"`{name}`", *cells, _seeds(seeds)])
+    return table(rows) if len(rows) > 1 else NONE
+
+
+def _rare_recall(summary: dict[str, Any]) -> float:
+    """Return the mean recall of the third of the classes with the fewest training images."""
+    counts, recalls = summary["per_class"]["train_count"], summary["per_class"]["recall"]
+    rarest = sorted(range(len(counts)), key=lambda label: (counts[label], -label))[: max(len(counts) // 3, 1)]
+    return mean(recalls[label] for label in rarest)
+
+
+def _difference(pairs: list[tuple[float, float]]) -> str:
+    found = paired_difference([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+    return in_points(found.mean, found.low, found.high)
+
+
+def networks() -> str:
+    """Return what a short run of each of the paper's networks reaches on Road Marking."""
+    rows = [["network", "balanced accuracy", "accuracy", "first epoch's loss", "last epoch's", "epochs", "minutes"]]
+    for each in sorted(records("networks"), key=lambda record: record["name"]):
+        summary, history = each["summary"], each["history"]
+        rows.append(
+            [
+                f"`{summary['model']}`",
+                spread([summary["balanced_accuracy"]]),
+                spread([summary["accuracy"]]),
+                f"{history['train_loss'][0]:.2f}",
+                f"{history['train_loss'][-1]:.2f}",
+                str(summary["epochs"]),
+                f"{sum(history['seconds']) / 60:.0f}",
+            ]
+        )
+    return table(rows) if len(rows) > 1 else NONE
 
 
 def progress() -> str:

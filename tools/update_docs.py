@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from study_tables import progress, references, study
+from study_tables import differences, networks, progress, references, study
 
 from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
@@ -262,7 +262,13 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/results/reproduced.md": {
         "references": references,
         "paper schedule": partial(study, "paper-schedule"),
-        "fair": partial(study, "fair"),
+        "fair": partial(study, "fair", "fair-tiny-imagenet", "figures"),
+        "gamma": partial(study, "paper-schedule", "gamma", without=("cot", "focal")),
+        "rivals": partial(differences, BALANCED, "rivals-long-tailed", "rivals-step"),
+        "single parts": partial(study, "single-parts", "rivals-long-tailed"),
+        "road": partial(study, "road", "road-squeezenet"),
+        "road features": partial(study, "road-features"),
+        "networks": networks,
         "progress": progress,
     },
     "docs/results/verdicts.md": {
