@@ -18,7 +18,10 @@ import matplotlib
 
 from evenhand.paper.api import reproduce, study_jobs
 from evenhand.paper.planning import StudyOptions
+from evenhand.paper.render import to_markdown
+from evenhand.paper.results import read_reproduction
 from evenhand.paper.studies import find_study
+from evenhand.runs.record import RunRecord, records_in
 from evenhand.runs.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -67,14 +70,16 @@ PAGES = (
 )
 
 
-def content(page: Page) -> str:
-    """Return a page as its records give it today."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = reproduce(
-            page.study, page.options, out=folder, train=False, records=ROOT / RECORDS, command=page.command
-        )
-        [path] = [path for path in result.written if path.suffix == ".md"]
-        return path.read_text("utf-8")
+def kept_records() -> list[RunRecord]:
+    """Return the records of all finished runs of the studies."""
+    return records_in(ROOT / RECORDS)
+
+
+def content(page: Page, records: Sequence[RunRecord]) -> str:
+    """Return a page as the records give it today, which is what its command writes."""
+    study = find_study(page.study)
+    nothing = Path("runs") / "of" / "records"  # no run folder is read
+    return to_markdown(read_reproduction(study, page.options, nothing, records=records, command=page.command))
 
 
 def draw_figures(out: Path) -> None:
@@ -103,8 +108,9 @@ def main() -> None:
         "--figures", type=Path, metavar="OUT", help="Draw the figures from the run folders in OUT/runs."
     )
     arguments = parser.parse_args()
+    records = kept_records()
     for page in PAGES:
-        (RESULTS / f"{page.name}.md").write_text(content(page), "utf-8")
+        (RESULTS / f"{page.name}.md").write_text(content(page, records), "utf-8")
     if arguments.figures:
         draw_figures(arguments.figures)
 
