@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # One thread per test process: two of them share the machine, and the one that is done takes over from the other.
 TEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-all lint format docs clean
+.PHONY: demo test test-all test-lowest lint format docs clean
 
 # A look at imbalanced digits, then four objectives compared on them; finished runs are kept for the next time.
 demo: .venv/.package
@@ -25,6 +25,13 @@ test: lint
 test-all: lint docs .venv/.notebooks
 	EVENHAND_COMPLETE=$(EVENHAND_DATA) EVENHAND_FUZZ=100 $(TEST)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(TEST) -m "not slow" tests/test_examples.py tests/losses tests/metrics tests/models tests/training
+
+# The tests with the lowest versions of the dependencies, in an environment of its own; PYTHON=python3.10 for the lowest Python.
+test-lowest: .venv/.package
+	$(PYTHON) -m venv .venv-lowest
+	$(BIN)/python tools/lowest_versions.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/constraints.txt --editable . httpx hypothesis mpmath pandas pytest pytest-xdist torchmetrics
+	OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n 2 --dist worksteal -m "not slow" tests/core tests/losses tests/metrics tests/models tests/objectives tests/runs tests/statistics
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -41,7 +48,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist src/*.egg-info src/evenhand/losses/kernels/*.so
+	rm -rf .venv .venv-lowest build dist src/*.egg-info src/evenhand/losses/kernels/*.so
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("evenhand needs Python 3.10 or newer, this is " + sys.version)'

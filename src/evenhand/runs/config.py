@@ -425,6 +425,6 @@ def _known_keys(section: type[BaseModel], prefix: str = "") -> list[str]:
     keys = []
     for name, field in section.model_fields.items():
         keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        if isinstance(field.annotation, type(BaseModel)):
             keys += _known_keys(field.annotation, f"{prefix}{name}.")
     return keys

@@ -61,7 +61,7 @@ def option_type(field: FieldInfo) -> type[bool | int | float | str]:
 def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
     for name, field in section.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if isinstance(kind, type(BaseModel)):
             yield from _settings(kind, f"{prefix}{name}.")
         else:
             text = " ".join((field.description or "").split())

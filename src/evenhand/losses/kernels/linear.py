@@ -70,7 +70,9 @@ def linear_complement_cross_entropy(
     """
     settings = Settings(target, class_weight, offset, margin, 0.0, ignore_index, reduction)
     check_linear(features, weight, bias, settings)
-    settings = settings._replace(share=complement_factor(gamma, share, len(weight)))
+    factor = complement_factor(gamma, share, len(weight))
+    # Not `_replace`, which torch 2.5 does not compile.
+    settings = Settings(target, class_weight, offset, margin, factor, ignore_index, reduction)
     refuse_learned(torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad for x in settings)
     if torch.compiler.is_compiling():
         from evenhand.losses.kernels.linear_operator import operator_loss

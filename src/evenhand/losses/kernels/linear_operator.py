@@ -9,7 +9,14 @@ from evenhand.losses.kernels.fused import refuse_learned
 from evenhand.losses.kernels.linear import Settings, check_linear, loss_and_gradients, refuse_second_derivative
 
 
-@torch.library.custom_op("evenhand::linear_complement_cross_entropy", mutates_args=())
+# Written out, as torch 2.5 does not infer the types `list[bool]` and `list[Tensor]`.
+SCHEMA = (
+    "(Tensor features, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? offset, "
+    "Tensor? margin, Tensor? shares, float share, int ignore_index, str reduction, bool[] wanted) -> Tensor[]"
+)
+
+
+@torch.library.custom_op("evenhand::linear_complement_cross_entropy", mutates_args=(), schema=SCHEMA)
 def linear_complement_cross_entropy(
     features: Tensor,
     weight: Tensor,
