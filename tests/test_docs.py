@@ -1,5 +1,6 @@
 """Numbers of the README and the docs are those of the kept files."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,34 @@ def test_every_interval_is_in_a_kept_file(page: str) -> None:
     ]
     assert found
     assert set(found) <= update_docs.kept_intervals()
+
+
+BLOCK = re.compile(r"<!-- ([\w ]+) -->(.*?)<!-- /\1 -->", re.S)
+NUMBER = re.compile(r"(?<![\w.,/=-])\d+\.\d+(?![\w.])|(?<![\w.])\d+(?=%)")
+CHOSEN = {
+    "docs/guide/objectives.md": {"5", "0.11"},
+    "docs/guide/verdict.md": {"5"},
+    "docs/results/verdicts.md": {"5", "6", "8", "20", "30", "80", "95", "97.5", "1.0", "1.5", "0.5", "0.57", "51"},
+    "docs/results/long-tailed.md": {"5", "10", "2.15"},
+    # The published ResNet-32: tests/models/test_published_cifar.py.
+    "docs/results/reproduced.md": {"71.92", "78.08", "0.02"},
+    "docs/results/claims.md": set(),
+    "docs/results/speed.md": {"1.7"},
+    "docs/guide/pitfalls.md": {"5", "70"},
+}
+"""Numbers in the prose of pages that are settings, aims or checked elsewhere, not results of runs."""
+
+
+@pytest.mark.parametrize("page", CHOSEN)
+def test_numbers_in_the_prose_are_in_a_generated_part(page: str) -> None:
+    """Of this page, or of the study that it cites; percentages may be rounded."""
+    text = (ROOT / page).read_text("utf-8")
+    sources = {page, "docs/results/long-tailed.md"} if "guide" in page else {page}
+    made = " ".join(each[1] for name in sources for each in BLOCK.findall((ROOT / name).read_text("utf-8")))
+    known = set(re.findall(r"\d+\.\d+|\d+", made))
+    known |= {f"{float(each):.0f}" for each in known} | {f"{float(each):.1f}" for each in known}
+    prose = re.sub(r"```.*?```|`[^`]*`|\(http[^)]*\)", "", BLOCK.sub("", text), flags=re.S)
+    assert set(NUMBER.findall(prose)) - known <= CHOSEN[page]
 
 
 def test_the_simulations_of_the_verdicts_keep_their_promises() -> None:

@@ -149,7 +149,7 @@ def test_it_stops_when_all_is_decided(tmp_path: Path) -> None:
     assert comparison.seeds == [0, 1, 2]
     assert runs.made == 6
     assert comparison.verdicts[-1].startswith("Use cce")
-    assert any("Interim analyses with 3 seeds (1.00%)" in note for note in comparison.notes)
+    assert any("Alpha spending, 5% in all: 1% at 3 seeds; decisions are final." in note for note in comparison.notes)
     again = analysed(plan(tmp_path, "ce", "cce"), runs)
     assert again.verdicts == comparison.verdicts
     assert len(read_interim_analyses(tmp_path, plan(tmp_path, "ce", "cce").family)) == 1, (

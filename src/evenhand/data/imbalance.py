@@ -18,6 +18,8 @@ from evenhand.core.text import some
 
 Counts = NDArray[np.int64]
 Kind = Literal["none", "exp", "step"]
+NEARLY_BALANCED = 1.5
+"""Classes whose largest is less than so many times the smallest are nearly balanced."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,18 @@ def effective_number(counts: Counts, beta: float = 0.999) -> NDArray[np.float64]
     return np.asarray(-np.expm1(counts * np.log(beta)) / (1 - beta))
 
 
+def nearly_balanced(counts: Counts) -> bool:
+    """Return whether the largest class has less than 1.5 times the images of the smallest that has any.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.data.imbalance import nearly_balanced
+        >>> nearly_balanced(np.array([146, 139, 142])), nearly_balanced(np.array([150, 100, 120]))
+        (True, False)
+    """
+    return imbalance_ratio(counts) < NEARLY_BALANCED
+
+
 def resembles(counts: Counts) -> Imbalance | None:
     """Return the profile closest to the counts, or None if they are far from both.
 
@@ -193,7 +207,7 @@ def resembles(counts: Counts) -> Imbalance | None:
     """
     ordered = np.sort(counts[counts > 0])[::-1]
     ratio = imbalance_ratio(counts)
-    if ratio < 1.5 or len(ordered) < 3:
+    if nearly_balanced(counts) or len(ordered) < 3:
         return Imbalance()
     kinds: tuple[Kind, ...] = ("exp", "step")
     profiles = [Imbalance(kind, float(f"{ratio:.2g}")) for kind in kinds]

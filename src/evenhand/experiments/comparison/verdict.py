@@ -159,7 +159,7 @@ def _use(
     best: Difference, better: Sequence[Difference], candidates: Sequence[Difference], differences: Sequence[Difference]
 ) -> str:
     few = {each.objective: each.mean > 0 for each in differences if each.metric != PRIMARY and each.decided}
-    shot = {True: ", better for few-shot classes too", False: ", worse for few-shot classes", None: ""}
+    shot = {True: ", and higher few-shot recall", False: ", but lower few-shot recall", None: ""}
     size = in_points(best.mean, best.low, best.high)
     title = TESTED.get(best.metric, best.metric)
     sentences = [
