@@ -37,7 +37,7 @@ def _rare_classes(comparison: Comparison, few: Difference) -> Finding:
     seeds = sorted({run.seed for run in comparison.runs})
     scores = {(run.objective, run.seed): run.test for run in comparison.runs if run.test}
     groups = [row.group for row in comparison.per_class if row.test_count]
-    sizes = {name: groups.count(name) for name in ("many", "medium") if name in groups}
+    sizes: dict[str, int] = {name: groups.count(name) for name in ("many", "medium") if name in groups}
     gains = []
     for seed in seeds:
         ours, base = scores.get((FOUR["CCE"], seed)), scores.get((FOUR["ERM"], seed))
