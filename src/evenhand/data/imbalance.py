@@ -15,11 +15,10 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.core.spec import parse
 from evenhand.core.text import some
+from evenhand.metrics.shot_groups import nearly_balanced
 
 Counts = NDArray[np.int64]
 Kind = Literal["none", "exp", "step"]
-NEARLY_BALANCED = 1.5
-"""Classes whose largest is less than so many times the smallest are nearly balanced."""
 
 
 @dataclass(frozen=True)
@@ -177,18 +176,6 @@ def effective_number(counts: Counts, beta: float = 0.999) -> NDArray[np.float64]
         array([   1. ,   95.2, 1000. ])
     """
     return np.asarray(-np.expm1(counts * np.log(beta)) / (1 - beta))
-
-
-def nearly_balanced(counts: Counts) -> bool:
-    """Return whether the largest class has less than 1.5 times the images of the smallest that has any.
-
-    Example:
-        >>> import numpy as np
-        >>> from evenhand.data.imbalance import nearly_balanced
-        >>> nearly_balanced(np.array([146, 139, 142])), nearly_balanced(np.array([150, 100, 120]))
-        (True, False)
-    """
-    return imbalance_ratio(counts) < NEARLY_BALANCED
 
 
 def resembles(counts: Counts) -> Imbalance | None:

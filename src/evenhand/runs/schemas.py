@@ -247,7 +247,8 @@ class Summary(StoredModel):
             "images": (self.images, len(predictions)),
             "worst_class": (self.worst_class.recall, float(np.nanmin(recall))),
         }
-        for name in ("many", "medium", "few"):
+        # An earlier version grouped nearly balanced classes.
+        for name in ("many", "medium", "few") if self.shot_rule == groups.rule else ():
             stored = self.groups.get(name)
             own = None if stored is None else stored.recall
             pairs[f"{name}-shot recall"] = (own, mean_recall(confusion, getattr(groups, name)))

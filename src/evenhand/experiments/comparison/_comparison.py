@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from evenhand.core.errors import EvenhandError
-from evenhand.data.imbalance import nearly_balanced
 from evenhand.experiments.comparison import _render as render
 from evenhand.experiments.comparison._failed_runs import (
     differences_without_failed,
@@ -253,7 +252,7 @@ def _tested_values(
         }
         for metric in (PRIMARY, "few")
     }
-    if nearly_balanced(counts):
+    if not any(each.groups.few for own in results.values() for each in own):
         return {PRIMARY: values[PRIMARY]}, [
             f"Classes have {counts.min():,} to {counts.max():,} training images, so shot groups are not compared."
         ]

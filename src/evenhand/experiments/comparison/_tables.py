@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.text import some
-from evenhand.data.imbalance import nearly_balanced
 from evenhand.experiments.comparison._load import TestResult, TestSet
 from evenhand.experiments.comparison._tuning import Pick
 from evenhand.metrics.registry import METRICS
@@ -24,7 +23,7 @@ def objective_rows(
     """Return one row per setting of an objective; only the picked one has test scores."""
     rows = [family.row(setting, grouped[setting]) for setting in family.validation]
     own = results[family.picked]
-    shown = [name for name in SCORES if name in METRICS or not nearly_balanced(own[0].train_counts)]
+    shown = [name for name in SCORES if name in METRICS or any(each.groups.few for each in own)]
     known = {name: [score for each in own if (score := each.scores[name]) is not None] for name in shown}
     recall = _mean_recalls(own)
     worst = int(np.nanargmin(recall))
