@@ -50,6 +50,16 @@ def test_numbers_in_the_prose_are_in_a_generated_part(page: str) -> None:
     assert set(NUMBER.findall(prose)) - known <= CHOSEN[page]
 
 
+def test_the_readme_gives_the_range_of_the_table_of_speed() -> None:
+    table = (ROOT / "docs" / "guide" / "loss.md").read_text("utf-8").partition("## Speed and memory")[2]
+    head, *rows = [line.split(" | ") for line in table.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    column = next(place for place, title in enumerate(head) if "native" in title)
+    times = [float(row[column]) for row in rows if re.match(r"\| \d+ x \d+$", row[0])]
+    assert len(times) == 6
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"take {min(times):.2f} to {max(times):.2f} of the time of `nn.CrossEntropyLoss`" in readme
+
+
 def test_the_simulations_of_the_verdicts_keep_their_promises() -> None:
     """Of the kept file; the simulations themselves are in the slow tests."""
     simulated, analyses = update_docs._simulated(), (3, 5, 8, 12)

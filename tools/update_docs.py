@@ -244,6 +244,24 @@ def study_by_seed() -> str:
     return _table(rows)
 
 
+def float32() -> str:
+    """Return how far means in float32 are from those in bfloat16, over the seeds of both."""
+    found = []
+    for name, title in (("fashion-mnist", "Fashion-MNIST"), ("cifar10", "CIFAR-10")):
+        both = kept(STUDY / f"{name}.json"), kept(STUDY / f"{name}-float32.json")
+        seeds, objectives = set(both[1].seeds), both[1].objectives
+        scores = [
+            {(run.objective, run.seed): run.test[PRIMARY] or 0.0 for run in each.runs if run.test} for each in both
+        ]
+        apart = [
+            abs(mean(ours[objective, seed] for seed in seeds) - mean(theirs[objective, seed] for seed in seeds))
+            for ours, theirs in [scores]
+            for objective in objectives
+        ]
+        found.append(f"{percent(max(apart))} points on {title}")
+    return " and ".join(found)
+
+
 def against_balanced() -> str:
     """Return the differences to balanced softmax."""
     sets = [kept(STUDY / f"{name}-beside-balanced-softmax.json") for name in ("fashion-mnist", "cifar10")]
@@ -389,7 +407,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/guide/pitfalls.md": {"road": road, "winner": winner},
     "docs/results/claims.md": {"claims": claims},
     "docs/results/speed.md": {"machine": measured_on, "steps": step_times, "words": step_words},
-    "docs/results/long-tailed.md": {"table": study_table, "seeds": study_by_seed, "balanced": against_balanced},
+    "docs/results/long-tailed.md": {
+        "table": study_table,
+        "seeds": study_by_seed,
+        "balanced": against_balanced,
+        "float32": float32,
+    },
     "docs/results/reproduced.md": {
         "references": references,
         "paper schedule": partial(study, "paper-schedule"),
