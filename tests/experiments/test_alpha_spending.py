@@ -216,6 +216,8 @@ def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
     found, failures = compare_sequentially(plan(tmp_path, "ce", "cce", seeds=4), one_fails)
     assert len(failures) == 1
     assert found.verdicts[-1].startswith("Exploratory: ")
+    assert found.verdicts[-1].endswith("; the same command tries the failed runs again.")
+    assert "new comparison" not in found.verdicts[-1]
     assert not (tmp_path / "looks.json").exists()
     assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
 
