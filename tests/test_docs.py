@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import update_docs
+import verdict_tables
 
 ROOT = Path(__file__).parents[1]
 WITH_INTERVALS = ("README.md", "docs/guide/objectives.md", "docs/results/long-tailed.md")
@@ -62,7 +63,7 @@ def test_the_readme_gives_the_range_of_the_table_of_speed() -> None:
 
 def test_the_simulations_of_the_verdicts_keep_their_promises() -> None:
     """Of the kept file; the simulations themselves are in the slow tests."""
-    simulated, analyses = update_docs._simulated(), (3, 5, 8, 12)
+    simulated, analyses = verdict_tables.simulated(), (3, 5, 8, 12)
 
     def allowed(percent: float, trials: int) -> float:
         return percent + 3 * (percent * (100 - percent) / trials) ** 0.5

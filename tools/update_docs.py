@@ -7,15 +7,14 @@ A generated part is between `<!-- NAME -->` and `<!-- /NAME -->`; everything els
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from scipy.stats import nct, norm
-from scipy.stats import t as student
-from study_tables import differences, networks, progress, records, reference_words, references, study
+import verdict_tables as verdicts
+from study_tables import differences, networks, progress, records, reference_words, references, study, table
 
 from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
@@ -28,7 +27,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 DEMO, STUDY = RESULTS / "data" / "demo", RESULTS / "long-tailed"
 BALANCED = "balanced-softmax"
-SEEDS = (3, 5, 8, 12)
 
 
 def kept(path: Path) -> ComparisonResult:
@@ -60,8 +58,8 @@ def demo() -> str:
         for each in (kept(DEMO / "seeds-0-7.json"), kept(DEMO / "seeds-100-107.json"))
     )
     text = first.table(100)
-    table = text.split("\n\n")[1]
-    printed = f"```\n{table}\n\n...\n{text[text.index('Verdict') :].rstrip()}\n```"
+    scores = text.split("\n\n")[1]
+    printed = f"```\n{scores}\n\n...\n{text[text.index('Verdict') :].rstrip()}\n```"
     ours, others = primary(first), primary(second)
     rows = [["against `ce`, in points", "seeds 0 to 7", "", "seeds 100 to 107", ""]]
     rows += [
@@ -74,7 +72,7 @@ def demo() -> str:
     )
     best = [f"`{each.recommended}`" for each in (first, second)]
     return (
-        f"{printed}\n\nThe same with other seeds:\n\n{_table(rows)}\n\n"
+        f"{printed}\n\nThe same with other seeds:\n\n{table(rows)}\n\n"
         f"The choice is {best[0]} with seeds 0 to 7 and {best[1]} with 100 to 107"
         f"{'' if best[0] == best[1] else ': the data do not tell which of the two is better'}. In both "
         f"samples the objectives that know the class counts have the higher means. Recall of the rarest classes with "
@@ -84,132 +82,6 @@ def demo() -> str:
 
 def _recalls(recall: dict[str, float | None]) -> str:
     return f"{percent(recall['ce'])}% and {percent(recall[BALANCED])}%"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def power() -> str:
-    """Return the sentence of the README on power."""
-    [row] = _values("2 sd", "normal noise", 3, "now")
-    now = [f"{row[str(n)]:.0f}" for n in SEEDS]
-    interim = [f"{row[f'interim {n}']:.0f}" for n in SEEDS]
-    return (
-        f"The power for a true difference of two standard deviations, in one of three objectives, is {interim[0]}% by "
-        f"the analysis at 3 seeds, {interim[1]}% by 5, {interim[2]}% by 8 and {interim[3]}% by 12; with `--seeds`, a "
-        f"single analysis, {now[0]}% with 3 seeds and {now[1]}% with 5."
-    )
-
-
-def _simulated() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / "data" / "verdicts.json").read_text("utf-8"))
-    return found
-
-
-def _values(truth: str, noise: str, rivals: int, when: str) -> list[dict[str, Any]]:
-    wanted = (truth, noise, rivals, when)
-    return [row for row in _simulated()["values"] if (row["truth"], row["noise"], row["rivals"], row["when"]) == wanted]
-
-
-def _change(cells: Callable[[str], list[float]], digits: int = 1) -> list[str]:
-    before, now = cells("before"), cells("now")
-    return [f"{a:.{digits}f} → {b:.{digits}f}" for a, b in zip(before, now, strict=True)]
-
-
-def false_claims() -> str:
-    """Return the table of false claims over values of seeds."""
-    noises = list(dict.fromkeys(row["noise"] for row in _simulated()["values"] if row["truth"] == "no difference"))
-    rows = [["noise", "other objectives", *(f"{n} seeds" for n in SEEDS), "interim analyses"]]
-    for noise in noises:
-        for rivals in (1, 2, 3):
-
-            def cells(when: str, noise: str = noise, rivals: int = rivals) -> list[float]:
-                [row] = _values("no difference", noise, rivals, when)
-                return [*(row[str(n)] for n in SEEDS), row["interim 12"]]
-
-            rows.append([noise, str(rivals), *_change(cells)])
-    return _table(rows)
-
-
-def found_differences() -> str:
-    """Return the table of power over values of seeds."""
-    rows = [["true difference", "other objectives", "analysis", *(f"{n} seeds" for n in SEEDS)]]
-    for truth in ("2 sd", "1 sd"):
-        for rivals in (1, 3):
-            for title, prefix in (("single", ""), ("interim, found by", "interim ")):
-
-                def cells(when: str, key: tuple[str, int, str] = (truth, rivals, prefix)) -> list[float]:
-                    [row] = _values(key[0], "normal noise", key[1], when)
-                    return [row[f"{key[2]}{n}"] for n in SEEDS]
-
-                rows.append([truth, str(rivals), title, *_change(cells, 0)])
-    return _table(rows)
-
-
-def rotation() -> str:
-    """Return the table of rotated folds."""
-    rows = [["learner, images per class", "false claims, %", "interim, %", "coverage, %", "power / oracle"]]
-    made = _simulated()["rotation"]
-    for old, new in zip(made[::2], made[1::2], strict=True):
-
-        def numbers(text: Callable[[dict[str, Any], int], str], rows: tuple[Any, Any] = (old, new)) -> str:
-            return " → ".join(" / ".join(text(row, n) for n in SEEDS) for row in rows)
-
-        rows.append(
-            [
-                f"{new['learner']}, {new['images']}",
-                numbers(lambda row, n: f"{row[f'false {n}']:.1f}"),
-                f"{old['interim']:.1f} → {new['interim']:.1f}",
-                numbers(lambda row, n: f"{100 - row[f'false {n}']:.1f}"),
-                numbers(lambda row, n: f"{row[f'power {n}']:.2f}"),
-            ]
-        )
-    return _table(rows)
-
-
-def _t_test_power() -> list[float]:
-    """Return the power of a t-test at the difference that an oracle finds in 80%, relative to these 80%."""
-    oracle = norm.ppf(0.975) + norm.ppf(0.8)
-    ends = {n: student.ppf(0.975, n - 1) for n in SEEDS}
-    return [(nct.sf(end, n - 1, oracle) + nct.cdf(-end, n - 1, oracle)) / 0.8 for n, end in ends.items()]
-
-
-def t_test() -> str:
-    """Return the relative power of a t-test in words."""
-    *first, last = (f"{each:.2f}" for each in _t_test_power())
-    return f"{', '.join(first)} and {last}"
-
-
-def relative_power() -> str:
-    """Return the smallest power on rotated folds, relative to that of a t-test."""
-    now = _simulated()["rotation"][1::2]
-    least = min(row[f"power {n}"] / power for row in now for n, power in zip(SEEDS, _t_test_power(), strict=True))
-    return f"{100 * least:.0f}% or more"
-
-
-def noise() -> str:
-    """Return the table of parts of training noise."""
-    made = _simulated()["noise"]
-    parts = list(dict.fromkeys(row["part"] for row in made))
-    rows = [["learner, images per class", *(f"{100 * part:.0f}%: coverage, power / oracle" for part in parts)]]
-    for start in range(0, len(made), len(parts)):
-        own = made[start : start + len(parts)]
-        cells = [f"{100 - row['false']:.1f}, {row['power']:.2f}" for row in own]
-        rows.append([f"{own[0]['learner']}, {own[0]['images']}", *cells])
-    return _table(rows)
-
-
-def noise_trials() -> str:
-    """Return how many comparisons that table counts."""
-    return f"{_simulated()['noise_trials']:,}"
-
-
-def simulated_from() -> str:
-    """Return how many comparisons were simulated."""
-    found = _simulated()
-    return f"{found['trials']:,} comparisons per row, and {found['rotation'][0]['trials']:,} per row of rotated folds"
 
 
 def study_table() -> str:
@@ -227,7 +99,7 @@ def study_table() -> str:
             words = "" if own is None or own.claimed else f", {own.words}"
             cells.append("" if own is None else size(own, bold=True) + words)
         rows.append(cells)
-    return _table(rows)
+    return table(rows)
 
 
 def study_by_seed() -> str:
@@ -241,7 +113,7 @@ def study_by_seed() -> str:
             cells.append(", ".join(percent(scores[PRIMARY]) for _, scores in own))
             cells.append(percent(next(row for row in found.rows if row.objective == name).scores["ece"]))
         rows.append(cells)
-    return _table(rows)
+    return table(rows)
 
 
 def float32() -> str:
@@ -269,7 +141,7 @@ def against_balanced() -> str:
     for name in (each for each in sets[0].objectives if each != BALANCED):
         both = [primary(found)[name] for found in sets]
         rows.append([f"`{name}`", *(cell for each in both for cell in (size(each, bold=True), each.words))])
-    return _table(rows)
+    return table(rows)
 
 
 def winner() -> str:
@@ -321,7 +193,7 @@ def measured() -> str:
             if name.endswith("alpha=0.1"):
                 cells[-1] += " (alpha 0.1)"
         rows.append(cells)
-    return _table(rows)
+    return table(rows)
 
 
 def bias() -> str:
@@ -359,7 +231,7 @@ def step_times() -> str:
                 *(f"{own['median']:.2f} [{own['lower_quartile']:.2f}, {own['upper_quartile']:.2f}]" for own in ratios),
             ]
         )
-    return _table(rows)
+    return table(rows)
 
 
 def step_words() -> str:
@@ -402,7 +274,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "demo": demo,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
     },
-    "docs/guide/verdict.md": {"power": power},
+    "docs/guide/verdict.md": {"power": verdicts.power},
     "docs/guide/objectives.md": {"measured": measured, "bias": bias},
     "docs/guide/pitfalls.md": {"road": road, "winner": winner},
     "docs/results/claims.md": {"claims": claims},
@@ -426,14 +298,14 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "progress": progress,
     },
     "docs/results/verdicts.md": {
-        "trials": simulated_from,
-        "false claims": false_claims,
-        "power": found_differences,
-        "rotation": rotation,
-        "t test": t_test,
-        "relative power": relative_power,
-        "noise trials": noise_trials,
-        "noise": noise,
+        "trials": verdicts.simulated_from,
+        "false claims": verdicts.false_claims,
+        "power": verdicts.found_differences,
+        "rotation": verdicts.rotation,
+        "t test": verdicts.t_test,
+        "relative power": verdicts.relative_power,
+        "noise trials": verdicts.noise_trials,
+        "noise": verdicts.noise,
     },
 }
 
