@@ -1,9 +1,11 @@
 """Numbers of the README and the docs are those of the kept files."""
 
+import re
 from pathlib import Path
 
 import pytest
 import update_docs
+import verdict_tables
 
 ROOT = Path(__file__).parents[1]
 WITH_INTERVALS = ("README.md", "docs/guide/objectives.md", "docs/results/long-tailed.md")
@@ -23,9 +25,45 @@ def test_every_interval_is_in_a_kept_file(page: str) -> None:
     assert set(found) <= update_docs.kept_intervals()
 
 
+BLOCK = re.compile(r"<!-- ([\w ]+) -->(.*?)<!-- /\1 -->", re.S)
+NUMBER = re.compile(r"(?<![\w.,/=-])\d+\.\d+(?![\w.])|(?<![\w.])\d+(?=%)")
+CHOSEN = {
+    "docs/guide/objectives.md": {"5", "0.11", "0.01"},
+    "docs/guide/verdict.md": {"5", "1.5"},
+    "docs/results/verdicts.md": {"5", "6", "8", "20", "30", "80", "95", "97.5", "1.0", "1.5", "0.5", "0.57", "51"},
+    "docs/results/long-tailed.md": {"5", "10", "2.15"},
+    "docs/results/claims.md": set(),
+    "docs/results/speed.md": {"1.7"},
+    "docs/guide/pitfalls.md": {"5", "70"},
+}
+"""Numbers in the prose of pages that are settings, aims or checked elsewhere, not results of runs."""
+
+
+@pytest.mark.parametrize("page", CHOSEN)
+def test_numbers_in_the_prose_are_in_a_generated_part(page: str) -> None:
+    """Of this page, or of the study that it cites; percentages may be rounded."""
+    text = (ROOT / page).read_text("utf-8")
+    sources = {page, "docs/results/long-tailed.md"} if "guide" in page else {page}
+    made = " ".join(each[1] for name in sources for each in BLOCK.findall((ROOT / name).read_text("utf-8")))
+    known = set(re.findall(r"\d+\.\d+|\d+", made))
+    known |= {f"{float(each):.0f}" for each in known} | {f"{float(each):.1f}" for each in known}
+    prose = re.sub(r"```.*?```|`[^`]*`|\(http[^)]*\)", "", BLOCK.sub("", text), flags=re.S)
+    assert set(NUMBER.findall(prose)) - known <= CHOSEN[page]
+
+
+def test_the_readme_gives_the_range_of_the_table_of_speed() -> None:
+    table = (ROOT / "docs" / "guide" / "loss.md").read_text("utf-8").partition("## Speed and memory")[2]
+    head, *rows = [line.split(" | ") for line in table.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    column = next(place for place, title in enumerate(head) if "native" in title)
+    times = [float(row[column]) for row in rows if re.match(r"\| \d+ x \d+$", row[0])]
+    assert len(times) == 6
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"take {min(times):.2f} to {max(times):.2f} of the time of `nn.CrossEntropyLoss`" in readme
+
+
 def test_the_simulations_of_the_verdicts_keep_their_promises() -> None:
     """Of the kept file; the simulations themselves are in the slow tests."""
-    simulated, analyses = update_docs._simulated(), (3, 5, 8, 12)
+    simulated, analyses = verdict_tables.simulated(), (3, 5, 8, 12)
 
     def allowed(percent: float, trials: int) -> float:
         return percent + 3 * (percent * (100 - percent) / trials) ** 0.5

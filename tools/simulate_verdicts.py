@@ -1,6 +1,7 @@
 """Simulate comparisons whose truth is known: how often verdicts err, and what they find.
 
     python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 10 minutes
+    python tools/simulate_verdicts.py --only noise     # that part alone, into the same file; half a minute
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
 *Before* is the moderated t-test on the values of seeds alone, without a correction for skewness. *Now* is what the
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 from scipy.stats import norm
 
-from evenhand.core.files import write_json
+import evenhand.statistics.image_sampling as image_sampling
+from evenhand.core.files import read_json, write_json
 from evenhand.statistics.alpha_spending import SPENDING
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.image_sampling import paired_image_error
@@ -200,6 +202,43 @@ def simulate_rotation(trials: int) -> list[dict[str, Any]]:
     return rows
 
 
+NOISE_PARTS = (0.2, 0.35, 0.5, 0.7)
+"""Of the variance over images, tried as training noise with 5 seeds, where no image is tested twice."""
+
+
+def simulate_noise(trials: int) -> list[dict[str, Any]]:
+    """Return false claims and power with 5 seeds, by the part of the variance that is taken to be training noise."""
+    sys.path.insert(0, str(ROOT))
+    from tests.statistics.rotation_simulation import LEARNERS, comparisons
+    from tests.statistics.test_rotation import SIZES
+
+    rows, usual = [], image_sampling.UNKNOWN_NOISE
+    for learner, size in ROTATED[:7]:
+        counts = {**SIZES, **HELD_OUT}[size]
+        means = np.zeros(trials)
+        halves = {part: np.zeros((trials, 2)) for part in NOISE_PARTS}
+        for trial, (right, targets) in enumerate(
+            comparisons(LEARNERS[learner], counts, objectives=2, seeds=5, trials=trials, start=2)
+        ):
+            by_class = [np.nanmean(right[:, :, targets == k], axis=2) for k in range(len(counts))]
+            base, ours = np.mean(by_class, axis=0)
+            [found] = moderated_differences({"base": base.tolist(), "ours": ours.tolist()}, "base").values()
+            means[trial] = found.mean
+            for part in NOISE_PARTS:
+                image_sampling.UNKNOWN_NOISE = part
+                now = Evidence(found, paired_image_error(right[1], right[0], targets))
+                ends = [now.half_width(LEVEL, side) for side in (-1, 1)]
+                halves[part][trial] = [np.inf if end is None else end for end in ends]
+        image_sampling.UNKNOWN_NOISE = usual
+        effect = ORACLE * sqrt((means**2).mean())
+        for part, own in halves.items():
+            below, above = own.T
+            power = float(((means + effect > below).mean() + (effect - means > above).mean()) / 2)
+            wrong = 100 * float(((means > below) | (-means > above)).mean())
+            rows.append({"learner": learner, "images": size, "part": part, "false": wrong, "power": power / 0.8})
+    return rows
+
+
 def _shares(found: Mapping[str, Array]) -> dict[str, float]:
     return {name: 100 * float(own.mean()) for name, own in found.items()}
 
@@ -209,10 +248,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=40_000, help="Comparisons per row, of values of seeds.")
     parser.add_argument("--rotated", type=int, default=2_000, help="Comparisons per row, of rotated folds.")
+    parser.add_argument("--noise", type=int, default=1_500, help="Comparisons per row, of parts of training noise.")
+    parser.add_argument("--only", choices=["noise"], help="Make this part alone.")
     options = parser.parse_args()
     check_copy()
+    noise = {"noise_trials": options.noise, "noise": simulate_noise(options.noise)}
+    if options.only:
+        write_json(KEPT, {**read_json(KEPT), **noise})
+        return
     values = simulate_values(options.trials)
-    write_json(KEPT, {"trials": options.trials, "values": values, "rotation": simulate_rotation(options.rotated)})
+    rotated = simulate_rotation(options.rotated)
+    write_json(KEPT, {"trials": options.trials, "values": values, "rotation": rotated, **noise})
 
 
 if __name__ == "__main__":

@@ -38,6 +38,18 @@ def spread(values: list[float]) -> str:
     return f"{shown} ± {100 * stdev(values):.1f}" if len(values) > 1 else shown
 
 
+def reference_words() -> str:
+    """Return the first of the published numbers and ours in a sentence."""
+    parts, seeds = [], set()
+    for name, title in (("ce", "`ce`"), ("balanced-softmax", "balanced softmax")):
+        runs = [each["summary"] for each in records("reference-cifar10") if each["summary"]["objective"] == name]
+        seeds.add(len(runs))
+        accuracy = mean(each["accuracy"] for each in runs)
+        parts.append(f"{title} {100 * accuracy:.1f}% (published: {PUBLISHED['cifar10'][name]})")
+    count = " or ".join(f"{each} seed{'s' * (each > 1)}" for each in sorted(seeds))
+    return f"CIFAR-10 at ratio 100, ResNet-32, {count}, last epoch: {', '.join(parts)}"
+
+
 def references() -> str:
     """Return our ResNet-32 next to the published numbers."""
     rows = [["data, objective", "published", "last epoch", "best epoch on test", "few-shot classes, last", "seeds"]]

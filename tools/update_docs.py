@@ -7,22 +7,26 @@ A generated part is between `<!-- NAME -->` and `<!-- /NAME -->`; everything els
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from study_tables import differences, networks, progress, references, study
+import verdict_tables as verdicts
+from study_tables import differences, networks, progress, records, reference_words, references, study, table
 
 from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
+from evenhand.paper._claims import check_claims, claims_explained, claims_sections
+from evenhand.paper.api import comparisons_in
 from evenhand.runs.comparison import PRIMARY, Difference
+from evenhand.runs.record import records_in
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 DEMO, STUDY = RESULTS / "data" / "demo", RESULTS / "long-tailed"
 BALANCED = "balanced-softmax"
-SEEDS = (3, 5, 8, 12)
 
 
 def kept(path: Path) -> ComparisonResult:
@@ -48,10 +52,14 @@ def percent(value: float | None) -> str:
 
 def demo() -> str:
     """Return what `make demo` prints, and the same comparison with other seeds."""
-    first, second = kept(DEMO / "seeds-0-7.json"), kept(DEMO / "seeds-100-107.json")
+    # Verdicts in today's words, from the kept differences.
+    first, second = (
+        each.with_differences(each.differences)
+        for each in (kept(DEMO / "seeds-0-7.json"), kept(DEMO / "seeds-100-107.json"))
+    )
     text = first.table(100)
-    table = text.split("\n\n")[1]
-    printed = f"```\n{table}\n\n...\n{text[text.index('Verdict') :].rstrip()}\n```"
+    scores = text.split("\n\n")[1]
+    printed = f"```\n{scores}\n\n...\n{text[text.index('Verdict') :].rstrip()}\n```"
     ours, others = primary(first), primary(second)
     rows = [["against `ce`, in points", "seeds 0 to 7", "", "seeds 100 to 107", ""]]
     rows += [
@@ -64,7 +72,7 @@ def demo() -> str:
     )
     best = [f"`{each.recommended}`" for each in (first, second)]
     return (
-        f"{printed}\n\nThe same with other seeds:\n\n{_table(rows)}\n\n"
+        f"{printed}\n\nThe same with other seeds:\n\n{table(rows)}\n\n"
         f"The choice is {best[0]} with seeds 0 to 7 and {best[1]} with 100 to 107"
         f"{'' if best[0] == best[1] else ': the data do not tell which of the two is better'}. In both "
         f"samples the objectives that know the class counts have the higher means. Recall of the rarest classes with "
@@ -74,95 +82,6 @@ def demo() -> str:
 
 def _recalls(recall: dict[str, float | None]) -> str:
     return f"{percent(recall['ce'])}% and {percent(recall[BALANCED])}%"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def power() -> str:
-    """Return the sentence of the README on power."""
-    [row] = _values("2 sd", "normal noise", 3, "now")
-    now = [f"{row[str(n)]:.0f}" for n in SEEDS]
-    interim = [f"{row[f'interim {n}']:.0f}" for n in SEEDS]
-    return (
-        f"The power for a true difference of two standard deviations, in one of three objectives, is {interim[0]}% by "
-        f"the analysis at 3 seeds, {interim[1]}% by 5, {interim[2]}% by 8 and {interim[3]}% by 12; with `--seeds`, a "
-        f"single analysis, {now[0]}% with 3 seeds and {now[1]}% with 5."
-    )
-
-
-def _simulated() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / "data" / "verdicts.json").read_text("utf-8"))
-    return found
-
-
-def _values(truth: str, noise: str, rivals: int, when: str) -> list[dict[str, Any]]:
-    wanted = (truth, noise, rivals, when)
-    return [row for row in _simulated()["values"] if (row["truth"], row["noise"], row["rivals"], row["when"]) == wanted]
-
-
-def _change(cells: Callable[[str], list[float]], digits: int = 1) -> list[str]:
-    before, now = cells("before"), cells("now")
-    return [f"{a:.{digits}f} → {b:.{digits}f}" for a, b in zip(before, now, strict=True)]
-
-
-def false_claims() -> str:
-    """Return the table of false claims over values of seeds."""
-    noises = list(dict.fromkeys(row["noise"] for row in _simulated()["values"] if row["truth"] == "no difference"))
-    rows = [["noise", "other objectives", *(f"{n} seeds" for n in SEEDS), "interim analyses"]]
-    for noise in noises:
-        for rivals in (1, 2, 3):
-
-            def cells(when: str, noise: str = noise, rivals: int = rivals) -> list[float]:
-                [row] = _values("no difference", noise, rivals, when)
-                return [*(row[str(n)] for n in SEEDS), row["interim 12"]]
-
-            rows.append([noise, str(rivals), *_change(cells)])
-    return _table(rows)
-
-
-def found_differences() -> str:
-    """Return the table of power over values of seeds."""
-    rows = [["true difference", "other objectives", "analysis", *(f"{n} seeds" for n in SEEDS)]]
-    for truth in ("2 sd", "1 sd"):
-        for rivals in (1, 3):
-            for title, prefix in (("single", ""), ("interim, found by", "interim ")):
-
-                def cells(when: str, key: tuple[str, int, str] = (truth, rivals, prefix)) -> list[float]:
-                    [row] = _values(key[0], "normal noise", key[1], when)
-                    return [row[f"{key[2]}{n}"] for n in SEEDS]
-
-                rows.append([truth, str(rivals), title, *_change(cells, 0)])
-    return _table(rows)
-
-
-def rotation() -> str:
-    """Return the table of rotated folds."""
-    rows = [["learner, images per class", "false claims, %", "interim, %", "coverage, %", "power / oracle"]]
-    made = _simulated()["rotation"]
-    for old, new in zip(made[::2], made[1::2], strict=True):
-
-        def numbers(text: Callable[[dict[str, Any], int], str], rows: tuple[Any, Any] = (old, new)) -> str:
-            return " → ".join(" / ".join(text(row, n) for n in SEEDS) for row in rows)
-
-        rows.append(
-            [
-                f"{new['learner']}, {new['images']}",
-                numbers(lambda row, n: f"{row[f'false {n}']:.1f}"),
-                f"{old['interim']:.1f} → {new['interim']:.1f}",
-                numbers(lambda row, n: f"{100 - row[f'false {n}']:.1f}"),
-                numbers(lambda row, n: f"{row[f'power {n}']:.2f}"),
-            ]
-        )
-    return _table(rows)
-
-
-def simulated_from() -> str:
-    """Return how many comparisons were simulated."""
-    found = _simulated()
-    return f"{found['trials']:,} comparisons per row, and {found['rotation'][0]['trials']:,} per row of rotated folds"
 
 
 def study_table() -> str:
@@ -180,7 +99,7 @@ def study_table() -> str:
             words = "" if own is None or own.claimed else f", {own.words}"
             cells.append("" if own is None else size(own, bold=True) + words)
         rows.append(cells)
-    return _table(rows)
+    return table(rows)
 
 
 def study_by_seed() -> str:
@@ -194,7 +113,25 @@ def study_by_seed() -> str:
             cells.append(", ".join(percent(scores[PRIMARY]) for _, scores in own))
             cells.append(percent(next(row for row in found.rows if row.objective == name).scores["ece"]))
         rows.append(cells)
-    return _table(rows)
+    return table(rows)
+
+
+def float32() -> str:
+    """Return how far means in float32 are from those in bfloat16, over the seeds of both."""
+    found = []
+    for name, title in (("fashion-mnist", "Fashion-MNIST"), ("cifar10", "CIFAR-10")):
+        both = kept(STUDY / f"{name}.json"), kept(STUDY / f"{name}-float32.json")
+        seeds, objectives = set(both[1].seeds), both[1].objectives
+        scores = [
+            {(run.objective, run.seed): run.test[PRIMARY] or 0.0 for run in each.runs if run.test} for each in both
+        ]
+        apart = [
+            abs(mean(ours[objective, seed] for seed in seeds) - mean(theirs[objective, seed] for seed in seeds))
+            for ours, theirs in [scores]
+            for objective in objectives
+        ]
+        found.append(f"{percent(max(apart))} points on {title}")
+    return " and ".join(found)
 
 
 def against_balanced() -> str:
@@ -204,7 +141,36 @@ def against_balanced() -> str:
     for name in (each for each in sets[0].objectives if each != BALANCED):
         both = [primary(found)[name] for found in sets]
         rows.append([f"`{name}`", *(cell for each in both for cell in (size(each, bold=True), each.words))])
-    return _table(rows)
+    return table(rows)
+
+
+def winner() -> str:
+    """Return how far mixup is ahead of balanced softmax in the demo, with either seeds."""
+    first, second = (primary(kept(DEMO / f"seeds-{name}.json")) for name in ("0-7", "100-107"))
+    ahead = [round(100 * (own["balanced-softmax+mixup"].mean - own[BALANCED].mean), 1) for own in (first, second)]
+    words = [f"{abs(each):.1f} {'points ahead of' if each > 0 else 'behind'}" for each in ahead]
+    return f"{words[0]} `{BALANCED}` with seeds 0 to 7 and {words[1]} it with seeds 100 to 107"
+
+
+def readme(name: str) -> str:
+    """Return a cell of the README's table of what was measured."""
+    sets = [kept(STUDY / f"{each}.json") for each in ("cifar10", "fashion-mnist")]
+    first, second = map(primary, sets)
+    if name == "cce":
+        return f"{size(first['cce'])} on CIFAR-10, {size(second['cce'])} on Fashion-MNIST"
+    if name == "counts":
+        later = "ce+post-hoc:tau=1"
+        return (
+            f"balanced softmax {size(first[BALANCED])} and {size(second[BALANCED])} there; adjusting after training "
+            f"{size(first[later])} and {size(second[later])}"
+        )
+    if name == "on top":
+        pair = (primary(kept(STUDY / f"{each}-beside-balanced-softmax.json")) for each in ("cifar10", "fashion-mnist"))
+        return f"{' and '.join(size(own['balanced-softmax+cce']) for own in pair)} against balanced softmax"
+    if name == "reached":
+        row = next(row for row in sets[0].rows if row.objective == "ce")
+        return f"`ce` reaches {percent(row.balanced_accuracy)}% on CIFAR-10 there"
+    return reference_words()
 
 
 COLUMNS = ("cce", BALANCED, "balanced-softmax+cce", "balanced-softmax+mixup", "ldam+drw", "ce+post-hoc:tau=1")
@@ -227,7 +193,7 @@ def measured() -> str:
             if name.endswith("alpha=0.1"):
                 cells[-1] += " (alpha 0.1)"
         rows.append(cells)
-    return _table(rows)
+    return table(rows)
 
 
 def bias() -> str:
@@ -235,30 +201,90 @@ def bias() -> str:
     return (RESULTS / "data" / "complement-bias.md").read_text("utf-8").rstrip()
 
 
-def claims_study() -> str:
-    """Return what the study of five seeds says about the claims."""
-    rows = [["data, 5 seeds", "few-shot classes", "balanced accuracy", "few-shot recall, `ce` to `cce`, %"]]
-    for title, name in (("Fashion-MNIST LT 100", "fashion-mnist"), ("CIFAR-10 LT 100", "cifar10")):
-        found = kept(STUDY / f"{name}.json")
-        own, few = primary(found)["cce"], primary(found, "few")["cce"]
-        recall = {row.objective: percent(row.scores["few"]) for row in found.rows}
+def claims() -> str:
+    """Return the claims of the paper's text, tested on the records, the kept comparisons and the times of steps."""
+    checked = check_claims(
+        Path("no runs"),
+        records=records_in(RESULTS / "data" / "runs"),
+        comparisons=comparisons_in(STUDY),
+        speed=RESULTS / "data" / "speed.json",
+    )
+    return "\n".join([*claims_explained(), "", *claims_sections(checked)]).rstrip()
+
+
+def _step_times() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((RESULTS / "data" / "speed.json").read_text("utf-8"))["settings"]
+    return found
+
+
+def step_times() -> str:
+    """Return the table of the times of training steps."""
+    rows = [["network", "images", "batch", "precision", "threads", "rounds", "CCE step", "as printed", "two forwards"]]
+    for each in _step_times():
+        ratios = [each["ratios"][name] for name in ("cot:forwards=1", "cot")]
         rows.append(
             [
-                title,
-                f"{size(few, bold=True)}, {few.words}",
-                f"{size(own, bold=True)}, {own.words}",
-                f"{recall['ce']} to {recall['cce']}",
+                each["network"],
+                f"{each['image_size']}x{each['image_size']}x{each['channels']}",
+                *(str(each[key]) for key in ("batch_size", "precision", "threads", "rounds")),
+                f"{each['milliseconds']['cce']:.1f} ms",
+                *(f"{own['median']:.2f} [{own['lower_quartile']:.2f}, {own['upper_quartile']:.2f}]" for own in ratios),
             ]
         )
-    return _table(rows)
+    return table(rows)
+
+
+def step_words() -> str:
+    """Return the ranges of the times of training steps, in words."""
+
+    def between(name: str, other: str = "cce") -> str:
+        if name == "cot" or "forwards" in name:
+            found = [each["ratios"][name]["median"] for each in _step_times()]
+        else:
+            found = [each["milliseconds"][other] / each["milliseconds"][name] for each in _step_times()]
+        return f"{min(found):.2f} to {max(found):.2f}"
+
+    return (
+        f"COT as printed takes {between('cot:forwards=1')} times as long as CCE, with two forward passes "
+        f"{between('cot')} times. CCE takes {between('ce')} times as long as cross entropy."
+    )
+
+
+def measured_on() -> str:
+    """Return where and when the steps were measured."""
+    found = json.loads((RESULTS / "data" / "speed.json").read_text("utf-8"))["provenance"]
+    return f"Measured on {found['machines'][0]}, {found['versions'][0]}, {found['written']}."
+
+
+def road() -> str:
+    """Return what the split of Road Marking changes, in words; without numbers as long as no run is kept."""
+    found: dict[str, list[float]] = {"road-marking": [], "road-marking:split=runs": []}
+    for each in records("road"):
+        config, summary = each["config"], each["summary"]
+        if (config["model"]["name"], summary["objective"]) == ("resnet8", "ce"):
+            found[config["data"]["source"]].append(summary["balanced_accuracy"])
+    if not all(found.values()):
+        return "accuracy there says little about another drive"
+    random, drives = (f"{percent(mean(values))}%" for values in found.values())
+    return f"`resnet8` with `ce` has a balanced accuracy of {random} there, and {drives} on drives that it has not seen"
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"demo": demo},
-    "docs/guide/verdict.md": {"power": power},
+    "README.md": {
+        "demo": demo,
+        **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
+    },
+    "docs/guide/verdict.md": {"power": verdicts.power},
     "docs/guide/objectives.md": {"measured": measured, "bias": bias},
-    "docs/results/claims.md": {"five seeds": claims_study},
-    "docs/results/long-tailed.md": {"table": study_table, "seeds": study_by_seed, "balanced": against_balanced},
+    "docs/guide/pitfalls.md": {"road": road, "winner": winner},
+    "docs/results/claims.md": {"claims": claims},
+    "docs/results/speed.md": {"machine": measured_on, "steps": step_times, "words": step_words},
+    "docs/results/long-tailed.md": {
+        "table": study_table,
+        "seeds": study_by_seed,
+        "balanced": against_balanced,
+        "float32": float32,
+    },
     "docs/results/reproduced.md": {
         "references": references,
         "paper schedule": partial(study, "paper-schedule"),
@@ -272,10 +298,14 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "progress": progress,
     },
     "docs/results/verdicts.md": {
-        "trials": simulated_from,
-        "false claims": false_claims,
-        "power": found_differences,
-        "rotation": rotation,
+        "trials": verdicts.simulated_from,
+        "false claims": verdicts.false_claims,
+        "power": verdicts.found_differences,
+        "rotation": verdicts.rotation,
+        "t test": verdicts.t_test,
+        "relative power": verdicts.relative_power,
+        "noise trials": verdicts.noise_trials,
+        "noise": verdicts.noise,
     },
 }
 

@@ -71,7 +71,7 @@ def test_a_comparison_ends_with_a_model(capsys: Capture, monkeypatch: Patch, pho
         "--jobs", "1", "--out", folder,
     )  # fmt: skip
     assert code == 0
-    assert "Every seed has its own test set" in " ".join(out.split())
+    assert "Each seed is tested on a different fold" in " ".join(out.split())
     objective = json.loads((folder / "comparison.json").read_text())["recommended"]
     for options, told in (((), "seed"), (("--ensemble",), "mean of 2 seeds")):
         code, out, err = evenhand(capsys, monkeypatch, "predict", folder, photos / "red", *options)

@@ -146,7 +146,7 @@ def test_claims_are_written_and_shown(run) -> None:  # type: ignore[no-untyped-d
     assert code == 0
     assert "not at Tiny ImageNet Step 100" in out
     assert "wrote" in err
-    assert len(json.loads(Path("here/claims/table.json").read_text())["claims"]) == 9
+    assert len(json.loads(Path("here/claims/table.json").read_text())["claims"]) == 12
 
 
 def test_a_study_runs_and_a_second_call_reuses_it(run) -> None:  # type: ignore[no-untyped-def]
@@ -232,8 +232,21 @@ def _no_memory(*_: object, **__: object) -> None:
 def test_claims_read_records(run) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = run("claims", "--records", "records", "--out", "here")
     assert code == 0
-    assert "at fashion-mnist LT 100, resnet8, 30 epochs" in out
+    assert "ours, fashion-mnist LT 100, resnet8, 30 epochs: " in out
     assert "float32, threads per run: 1" in Path("here/claims/table.md").read_text()
+
+
+def test_claims_read_kept_comparisons(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    kept = Path(__file__).parents[2] / "docs" / "results" / "long-tailed"
+    code, out, _ = run("claims", "--comparisons", str(kept), "--out", "here")
+    assert code == 0
+    assert "ours, cifar10 LT 100, resnet8, a comparison of 5 seeds: does not hold at this scale; cce -3.3" in out
+    code, _, err = run("table-fashion", "--comparisons", str(kept), "--no-train")
+    assert code == 2
+    assert "--comparisons is for claims" in err
+    code, _, err = run("claims", "--comparisons", str(tmp_path / "none"))
+    assert code == 2
+    assert "There is no comparison in" in err
 
 
 @pytest.mark.parametrize(("load", "busy"), [(0.0, False), (0.1, False), (1.5, True), (40.0, True)])

@@ -149,7 +149,7 @@ def test_it_stops_when_all_is_decided(tmp_path: Path) -> None:
     assert comparison.seeds == [0, 1, 2]
     assert runs.made == 6
     assert comparison.verdicts[-1].startswith("Use cce")
-    assert any("Interim analyses with 3 seeds (1.00%)" in note for note in comparison.notes)
+    assert any("Alpha spending, 5% in all: 1% at 3 seeds; decisions are final." in note for note in comparison.notes)
     again = analysed(plan(tmp_path, "ce", "cce"), runs)
     assert again.verdicts == comparison.verdicts
     assert len(read_interim_analyses(tmp_path, plan(tmp_path, "ce", "cce").family)) == 1, (
@@ -216,6 +216,8 @@ def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
     found, failures = compare_sequentially(plan(tmp_path, "ce", "cce", seeds=4), one_fails)
     assert len(failures) == 1
     assert found.verdicts[-1].startswith("Exploratory: ")
+    assert found.verdicts[-1].endswith("; the same command tries the failed runs again.")
+    assert "new comparison" not in found.verdicts[-1]
     assert not (tmp_path / "looks.json").exists()
     assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
 

@@ -113,7 +113,7 @@ def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
     comparison = compare_runs(runs, baseline="ce")
     primary = {each.objective: each for each in comparison.differences if each.metric == "balanced_accuracy"}
     assert primary["cot"].failed.startswith("cot learned nothing: its balanced accuracy of ")
-    assert primary["cot"].outcome == "undecided"
+    assert (primary["cot"].outcome, primary["cot"].words) == ("not tested", "failed")
     assert "failed" in comparison.table()
     assert comparison.failures == [primary["cot"].failed.replace("4 seeds)", "4 seeds: 0, 1, 2, 3)")]
     without = compare_runs([run for run in runs if "cot" not in run.name])
@@ -126,6 +126,25 @@ def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
     few = compare_runs([tmp_path / "few" / f"{name}-{seed}" for name in ("ce", "cce") for seed in range(4)])
     assert [each.failed for each in few.differences][1].startswith("ce recognises no image of its 1 few-shot class")
     assert not few.differences[0].failed
+    assert few.differences[1].words == "not tested (baseline failed)", "cce itself did not"
+
+
+def test_shot_groups_of_nearly_balanced_classes_are_not_compared(tmp_path: Path) -> None:
+    def compared(folder: Path, counts: tuple[int, ...]) -> ComparisonResult:
+        made = {
+            name: [predict(with_noise(recalls, seed, 0.03), counts=counts, support=200) for seed in range(3)]
+            for name, recalls in (("ce", CE), ("cce", CCE))
+        }
+        paths = [fabricate(folder, name, seed, own) for name, each in made.items() for seed, own in enumerate(each)]
+        return compare_runs(paths)
+
+    even = compared(tmp_path / "even", (146, 139, 142, 145))
+    assert {each.metric for each in even.differences} == {"balanced_accuracy"}
+    assert any(note.startswith("Classes have 139 to 146 training images") for note in even.notes)
+    assert not {"many", "medium", "few"} & set(even.rows[0].scores)
+    assert "few" not in even.table().split("Worst class")[0]
+    uneven = compared(tmp_path / "uneven", (300, 139, 142, 145))
+    assert {each.metric for each in uneven.differences} == {"balanced_accuracy", "few"}
 
 
 def test_nothing_is_concluded_from_a_baseline_that_failed(tmp_path: Path) -> None:
@@ -438,7 +457,9 @@ def test_csv_holds_the_same_numbers(written: tuple[ComparisonResult, Path]) -> N
     assert [row["objective"] for row in rows] == [row.objective for row in comparison.rows]
     assert float(rows[0]["balanced_accuracy"]) == comparison.rows[0].balanced_accuracy
     picked = next(row for row in rows if row["objective"] == "cce:gamma=-1.5")
-    assert float(picked["few_difference_level"]) == comparison.differences[1].level
+    few = next(each for each in comparison.differences if (each.objective, each.metric) == ("cce:gamma=-1.5", "few"))
+    shown = [picked[f"few_difference_{key}"] for key in ("level", "p", "outcome")]
+    assert shown == (["", "", "not tested"] if few.level == 0 else [str(few.level), str(few.p), few.outcome])
     assert rows[1]["balanced_accuracy"] == "", "not picked"
     with (root / "per_class.csv").open(newline="", encoding="utf-8") as file:
         classes = list(csv.DictReader(file))

@@ -54,7 +54,10 @@ def test_its_figures_are_those_of_each_seed_on_its_own_images(compared: Path) ->
     assert found["ensemble"] is None  # each run has seen test images of the others
     assert not any("--ensemble" in note for note in found["notes"])
     assert any(
-        note.startswith("Every seed has its own test set of up to 359 of the 1,077 images") for note in found["notes"]
+        note.startswith(
+            "Each seed is tested on a different fold (5-fold cross-validation): 3 of 5 folds were used, 1,077 images"
+        )
+        for note in found["notes"]
     )
 
 
@@ -88,7 +91,7 @@ def test_images_count_by_what_they_gained_wherever_they_were_tested(compared: Pa
 def test_the_page_and_the_model_of_such_a_comparison(compared: Path) -> None:
     page = write_report([compared], embedding=False).read_text()
     assert "3 seeds per objective, 1,077 test images" in page
-    assert "Every seed has its own test set" in page
+    assert "Each seed is tested on a different fold" in page
     assert evenhand.load(compared).predict(load_source("digits").pixels.images[:2]).probabilities.shape == (2, 10)
 
 

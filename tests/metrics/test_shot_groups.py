@@ -25,6 +25,9 @@ def test_shot_groups() -> None:
     assert find_shot_groups(np.array([300] * 6 + [200])).few == (6,)
     assert find_shot_groups(np.array([300] + [200] * 6)).many == (0,)
     assert find_shot_groups(np.array([7, 7, 7])).medium == (0, 1, 2)
+    assert find_shot_groups(np.array([146, 139, 142])).medium == (0, 1, 2)
+    assert find_shot_groups(np.array([150, 100, 142])).few == (1,)
+    assert find_shot_groups(np.array([3, 0, 3])).few == (1,), "a class without images is rare"
 
 
 @given(counts=st.lists(st.integers(1, 6000), min_size=2, max_size=40))
@@ -32,9 +35,11 @@ def test_shot_groups() -> None:
 def test_shot_groups_hold_every_class_once_and_are_ordered(counts: list[int]) -> None:
     groups = find_shot_groups(np.array(counts))
     assert sorted([*groups.many, *groups.medium, *groups.few]) == list(range(len(counts)))
-    if min(counts) < max(counts):
+    if 1.5 * min(counts) <= max(counts):
         assert groups.many, "unequal counts have a many-shot end"
         assert groups.few, "and a few-shot end"
+    else:
+        assert groups.medium == tuple(range(len(counts))), "nearly balanced classes have no groups"
     for upper, lower in ((groups.many, groups.medium), (groups.medium, groups.few), (groups.many, groups.few)):
         if upper and lower:
             assert min(counts[k] for k in upper) > max(counts[k] for k in lower)

@@ -2,14 +2,18 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from evenhand.core.errors import EvenhandError
 from evenhand.paper._figures import DRAWN, draw_paper_figure
 from evenhand.runs.config import make_config
+from evenhand.runs.run import Run
+from evenhand.runs.schemas import Features
 from evenhand.training.run import train_run
 
 
@@ -45,6 +49,29 @@ def test_runs_of_other_conditions_get_pictures_of_their_own(runs: list[Path], tm
         "figure-convergence_digits_exp-20_resnet8",
         "figure-convergence_digits_resnet8",
     }
+
+
+def test_images_of_another_order_keep_their_targets(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may keep the features of other images, and in another order."""
+    folders = [Path(shutil.copytree(run, tmp_path / run.name)) for run in (runs[0], runs[2])]
+    other = Run(folders[1])
+    kept = other.features
+    order = np.random.default_rng(0).permutation(len(kept.ids))[10:]
+    other.write_features(Features(kept.features[order], kept.targets[order], kept.ids[order]))
+    drawn: dict[str, Any] = {}
+
+    def draw(features: dict[str, Any], targets: Any, *_: object) -> Figure:
+        drawn.update(features=features, targets=targets)
+        return Figure()
+
+    monkeypatch.setattr("evenhand.report.figures.feature_embeddings", draw)
+    draw_paper_figure("figure-tsne", folders, tmp_path)
+    assert len(drawn["targets"]) == len(kept.ids) - 10
+    for run, own in zip(map(Run, folders), drawn["features"].values(), strict=True):
+        target_of = {row.tobytes(): k for row, k in zip(run.features.features, run.features.targets, strict=True)}
+        assert [target_of[row.tobytes()] for row in own] == drawn["targets"].tolist()
 
 
 def test_without_a_run_there_is_nothing_to_draw(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def test_every_value_is_read() -> None:
         assert {name: kept[name] for name in row.scores} == row.scores
         assert set(row.scores) >= {"balanced_accuracy", "accuracy", "many", "few"}
         assert row.balanced_accuracy_spread == kept["balanced_accuracy_spread"]
-    assert [each.outcome for each in found.differences] == ["undecided"] * 2
-    assert [each.words for each in found.differences] == ["undecided", "failed"]
+    assert [each.outcome for each in found.differences] == ["undecided", "not tested"]
+    assert [each.words for each in found.differences] == ["undecided", "not tested (baseline failed)"]
     assert found.differences[0].images is not None
     assert [(row.rose, row.fell) for row in found.per_class] == [(row["won"], row["paid"]) for row in FILE["per_class"]]
     assert found.per_class[2].rose == ["balanced-softmax"]

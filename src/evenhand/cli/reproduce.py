@@ -35,6 +35,9 @@ def reproduce(
     records: Annotated[
         Path | None, typer.Option(help="Folder of run records; their runs are not trained again.")
     ] = None,
+    comparisons: Annotated[
+        Path | None, typer.Option(help="Folder of kept comparisons that claims are tested on, too.")
+    ] = None,
     data_root: DataRoot = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and estimate the time.")] = False,
     status: Status = False,
@@ -92,6 +95,7 @@ def reproduce(
             train=not no_train,
             runs_only=runs_only,
             records=records,
+            comparisons=comparisons,
             command=command,
         )
     except EvenhandError:

@@ -15,6 +15,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.core.spec import parse
 from evenhand.core.text import some
+from evenhand.metrics.shot_groups import nearly_balanced
 
 Counts = NDArray[np.int64]
 Kind = Literal["none", "exp", "step"]
@@ -193,7 +194,7 @@ def resembles(counts: Counts) -> Imbalance | None:
     """
     ordered = np.sort(counts[counts > 0])[::-1]
     ratio = imbalance_ratio(counts)
-    if ratio < 1.5 or len(ordered) < 3:
+    if nearly_balanced(counts) or len(ordered) < 3:
         return Imbalance()
     kinds: tuple[Kind, ...] = ("exp", "step")
     profiles = [Imbalance(kind, float(f"{ratio:.2g}")) for kind in kinds]

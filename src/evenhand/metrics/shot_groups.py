@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 MANY, FEW = 100, 20
 """More is many-shot, fewer is few-shot, as is usual in the long-tail literature."""
+NEARLY_BALANCED = 1.5
+"""Classes whose largest has less than so many times the images of the smallest are nearly balanced."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,24 @@ class ShotGroups:
         return "many" if k in self.many else "few" if k in self.few else "medium"
 
 
+def nearly_balanced(counts: NDArray[np.int64]) -> bool:
+    """Return whether the largest class has less than 1.5 times the images of the smallest that has any.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.metrics.shot_groups import nearly_balanced
+        >>> nearly_balanced(np.array([146, 139, 142])), nearly_balanced(np.array([150, 100, 120]))
+        (True, False)
+    """
+    present = counts[counts > 0]
+    return bool(present.max() < NEARLY_BALANCED * present.min())
+
+
 def find_shot_groups(counts: NDArray[np.int64]) -> ShotGroups:
     """Group the classes into many-shot (> 100 training images), medium-shot (20-100) and few-shot (< 20).
 
     If one of the three would be empty, the classes are split into thirds by count instead, and equal counts stay
-    together. If all counts are equal, every class is medium.
+    together. If classes are nearly balanced, every class is medium.
 
     Example:
         >>> import numpy as np
@@ -49,8 +64,10 @@ def find_shot_groups(counts: NDArray[np.int64]) -> ShotGroups:
         else:
             few = counts <= lower
             many = (counts >= upper) & ~few
-        if counts.min() == counts.max():
-            rule = "all classes have the same number of training images"
+        if counts.min() == counts.max() or (counts.min() > 0 and nearly_balanced(counts)):
+            rule = (
+                f"all classes together: the largest has less than {NEARLY_BALANCED:g} times the images of the smallest"
+            )
             many = few = np.zeros(len(counts), bool)
     many_shot, medium_shot, few_shot = (tuple(map(int, np.flatnonzero(group))) for group in (many, ~many & ~few, few))
     return ShotGroups(many_shot, medium_shot, few_shot, rule)

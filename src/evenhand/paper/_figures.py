@@ -77,17 +77,15 @@ def _confusion(members: Members) -> Figure:
 def _tsne(members: Members) -> Figure:
     """Draw the first seed of each objective; only images whose features every one of them kept."""
     found = {name: runs[0].features for name, runs in members.items()}
-    kept = {name: (each.ids.tolist(), each.features) for name, each in found.items()}
-    shared = set.intersection(*(set(ids) for ids, _ in kept.values()))
-    features = {
-        name: values[[place for place, each in enumerate(ids) if each in shared]]
-        for name, (ids, values) in kept.items()
-    }
+    rows = {name: {each: row for row, each in enumerate(own.ids.tolist())} for name, own in found.items()}
+    first = next(iter(found.values()))
+    shared = [each for each in first.ids.tolist() if all(each in own for own in rows.values())]
+    # A run may keep its images in another order.
+    features = {name: own.features[[rows[name][each] for each in shared]] for name, own in found.items()}
+    places = next(iter(rows.values()))
+    targets = first.targets[[places[each] for each in shared]]
     predictions = next(iter(members.values()))[0].predictions
-    targets = dict(zip(predictions.ids.tolist(), predictions.targets.tolist(), strict=True))
-    first = next(iter(kept.values()))[0]
-    shown = np.array([targets[each] for each in first if each in shared], np.int64)
-    return figures.feature_embeddings(features, shown, predictions.class_names, predictions.train_counts.tolist())
+    return figures.feature_embeddings(features, targets, predictions.class_names, predictions.train_counts.tolist())
 
 
 def _convergence(members: Members) -> Figure:

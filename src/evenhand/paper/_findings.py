@@ -1,12 +1,12 @@
 """The claims of the paper's text tested on finished runs."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,124 +15,61 @@ from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.files import read_json
 from evenhand.core.text import some
 from evenhand.experiments.grid.naming import canonical_source
+from evenhand.paper._finding import Finding, all_above, clear, difference_words, finding, one_difference
 from evenhand.paper._groups import FOUR, Group, find_groups, score
-from evenhand.paper._ordering import State, decided, noise_words
+from evenhand.paper._kept_comparisons import comparison_findings
+from evenhand.paper._ordering import State, decided
+from evenhand.paper._published import best_of_others, published_tables
 from evenhand.paper._run_store import RunStore
 from evenhand.paper._speed import PAPER
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.filenames import FEATURES
 from evenhand.runs.record import FinishedRun
 from evenhand.runs.run import Run
-from evenhand.statistics.paired import LEVEL, PairedDifference, holm, paired_difference
+from evenhand.statistics.paired import holm, paired_difference
 
 CLUSTERS = ("T-shirt/top", "Pullover", "Dress", "Coat", "Shirt")
 GAIN = 0.1102
+TWICE = 2.0
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The result of some runs for a claim."""
-
-    where: str
-    state: State
-    detail: str
-    against: float = 1.0
-    """The p-value of the evidence against the claim, corrected within the finding; 1 without any."""
-    reduced: bool = False
-    """Whether training differs from the paper's in network, data or recipe."""
-
-
-def find_findings(store: RunStore, speed: Path) -> dict[str, list[Finding]]:
+def find_findings(store: RunStore, speed: Path, comparisons: Iterable[Comparison] = ()) -> dict[str, list[Finding]]:
     """Test every claim on the finished runs; an empty list where there are none for it.
 
     Args:
         store: the finished runs.
         speed: the `table.json` of the study `speed`, which may be missing.
+        comparisons: of objectives with `ce`, whose runs may be gone.
     """
     groups = find_groups(store)
     tests: dict[str, Callable[[Group], Finding | None]] = {
         "cce-best": _cce_best,
+        "rare-classes": _rare_classes,
+        "every-class": _every_class,
         "cot-over-erm": lambda group: _better(group, FOUR["COT"], {"ERM": FOUR["ERM"]}),
         "resnet101": _gain,
+        "road-best": _road_best,
         "gamma-best": _gamma_best,
         "gamma-falls": _gamma_falls,
-        "every-class": _every_class,
         "clusters": _clusters,
         "fewer-epochs": _fewer_epochs,
     }
     found = {name: [each for each in map(test, groups) if each] for name, test in tests.items()}
-    return found | {"faster": list(_faster(speed))}
-
-
-def overall(findings: Sequence[Finding], exceptions: int = 0) -> State | Literal["not run yet"]:
-    """Combine findings: a claim holds if it holds everywhere, and does not if it clearly fails somewhere.
-
-    The evidence against it is corrected once more, by Holm over all findings. Where runs were
-    trained as in the paper, these alone decide.
-
-    Args:
-        findings: of one claim.
-        exceptions: the number of findings that may fail while the claim holds, if more hold.
-    """
-    own = [each for each in findings if not each.reduced] or list(findings)
-    if not own:
-        return "not run yet"
-    against = [_clear(p) for p in holm([each.against for each in own])]
-    fails = sum(
-        clear and each.state.startswith(("does not", "no sign")) for clear, each in zip(against, own, strict=True)
-    )
-    held = sum(each.state.startswith("holds") for each in own)
-    others = len(own) - held
-    return decided(
-        holds=others <= exceptions and others < held,
-        fails=fails > exceptions,
-        reduced=any(each.reduced for each in own),
-    )
-
-
-def difference_words(difference: PairedDifference, unit: str = " points", digits: int = 2) -> str:
-    """Return a difference with its 95% interval and number of seeds; values 0 to 1 are given in points.
-
-    Example:
-        >>> from evenhand.paper._findings import difference_words
-        >>> from evenhand.statistics.paired import paired_difference
-        >>> difference_words(paired_difference([0.82, 0.83, 0.811], [0.80, 0.81, 0.79]))
-        '+2.03 [1.89, 2.18] points, n=3'
-    """
-    scale = 100 if unit == " points" else 1
-    ends = ""
-    if difference.low is not None and difference.high is not None:
-        ends = f" [{scale * difference.low:.{digits}f}, {scale * difference.high:.{digits}f}]"
-    return f"{scale * difference.mean:+.{digits}f}{ends}{unit}, n={difference.n}"
-
-
-def _clear(p: float | None) -> bool:
-    return p is not None and p < LEVEL
-
-
-def _finding(group: Group, detail: str, *, holds: bool, against: float) -> Finding:
-    """Return a finding; `against` is the p-value of the evidence against the claim, 1 without any."""
-    state = decided(holds=holds, fails=against < LEVEL, reduced=group.reduced)
-    return Finding(group.where, state, detail, against, group.reduced)
-
-
-def _one_difference(group: Group, detail: str, difference: PairedDifference) -> Finding:
-    """Test the claim that a difference is above 0."""
-    against = 1.0 if difference.p is None or difference.mean >= 0 else difference.p
-    return _finding(group, detail, holds=_clear(difference.p) and difference.mean > 0, against=against)
-
-
-def _all_above(group: Group, found: Mapping[str, tuple[PairedDifference, float | None]], over: str) -> Finding:
-    """Test the claim that several differences are above 0, each given with its corrected p-value."""
-    against = [p for each, p in found.values() if each.mean < 0 and p is not None]
-    holds = all(each.mean > 0 and _clear(p) for each, p in found.values())
-    detail = "; ".join(f"{difference_words(each)}{over}{name} ({noise_words(p)})" for name, (each, p) in found.items())
-    return _finding(group, detail, holds=holds, against=min(against, default=1.0))
+    for comparison in comparisons:
+        for name, own in comparison_findings(comparison).items():
+            found[name].append(own)
+    return found | {"twice": list(_speed_findings(speed, _twice)), "faster": list(_speed_findings(speed, _faster))}
 
 
 def _better(group: Group, one: str, others: Mapping[str, str]) -> Finding | None:
     """Test the claim that one objective is better than all others."""
     found = {name: group.compare(one, objective, score) for name, objective in others.items()}
-    known = {name: (each, group.p_values.get((one, others[name]))) for name, each in found.items() if each is not None}
-    return _all_above(group, known, " over ") if known else None
+    known = {
+        f"over {name}": (each, group.p_values.get((one, others[name])))
+        for name, each in found.items()
+        if each is not None
+    }
+    return all_above(group, known) if known else None
 
 
 def _cce_best(group: Group) -> Finding | None:
@@ -159,6 +96,20 @@ def _gain(group: Group) -> Finding | None:
     return Finding(group.where, state, detail, against=0.0 if state == "does not hold" else 1.0)
 
 
+def _road_best(group: Group) -> Finding | None:
+    """Test whether EfficientNet b0 with CCE is above the best result of other papers, on the paper's random split."""
+    config, runs = group.config, group.runs.get(FOUR["CCE"], {})
+    if canonical_source(config.data.source) != "road-marking" or config.model.name != "efficientnet_b0" or not runs:
+        return None
+    paper, best = best_of_others(published_tables()["table-road-sota"])
+    accuracies = [run.summary.accuracy for run in runs.values()]
+    above = paired_difference(accuracies, [best / 100] * len(accuracies))
+    words = difference_words(above)
+    return one_difference(
+        group, f"accuracy {100 * float(np.mean(accuracies)):.2f}, {words} over {best:.2f} ({paper})", above
+    )
+
+
 def _gamma_best(group: Group) -> Finding | None:
     gammas = group.gammas
     if -1 not in gammas or len(gammas) < 3:
@@ -173,8 +124,30 @@ def _gamma_falls(group: Group) -> Finding | None:
         found = group.compare(gammas[one], gammas[other], score)
         if found is not None:
             p = group.p_values.get((gammas[one], gammas[other]))
-            known[f"gamma={one:g} over gamma={other:g}"] = (found, p)
-    return _all_above(group, known, " for ") if len(known) > 1 else None
+            known[f"for gamma={one:g} over gamma={other:g}"] = (found, p)
+    return all_above(group, known) if len(known) > 1 else None
+
+
+def _rare_classes(group: Group) -> Finding | None:
+    """Test whether few-shot classes gain recall, and gain more than the other classes."""
+    if not group.config.data.imbalance.startswith(("exp:", "step:")):
+        return None
+    members = [run for name in ("CCE", "ERM") for run in group.runs.get(FOUR[name], {}).values()]
+    if any(math.isnan(_recall_of(run, few=each)) for run in members for each in (True, False)):
+        return None
+    few = group.compare(FOUR["CCE"], FOUR["ERM"], lambda run: _recall_of(run, few=True))
+    more = group.compare(FOUR["CCE"], FOUR["ERM"], lambda run: _recall_of(run, few=True) - _recall_of(run, few=False))
+    if few is None or more is None:
+        return None
+    corrected = holm([few.p, more.p])
+    found = {"in few-shot recall": (few, corrected[0]), "relative to the other classes": (more, corrected[1])}
+    return all_above(group, found)
+
+
+def _recall_of(run: FinishedRun, *, few: bool) -> float:
+    """Return the mean recall of few-shot classes, or of all others; NaN without any."""
+    recalls = [row.recall for row in run.summary.per_class if row.recall is not None and (row.group == "few") is few]
+    return float(np.mean(recalls)) if recalls else math.nan
 
 
 def _every_class(group: Group) -> Finding | None:
@@ -190,14 +163,14 @@ def _every_class(group: Group) -> Finding | None:
     known = {name: each for name, each in found.items() if each is not None}
     corrected = dict(zip(known, holm([each.p for each in known.values()]), strict=True))
     lower = sorted((name for name, each in known.items() if each.mean < 0), key=lambda name: known[name].mean)
-    clearly = [name for name in lower if _clear(corrected[name])]
+    clearly = [name for name in lower if clear(corrected[name])]
     gained = sum(each.mean > 0 for each in known.values())
-    all_gain = gained == len(known) and _clear(total.p)
+    all_gain = gained == len(known) and clear(total.p)
     against = min((p for name in clearly if (p := corrected[name]) is not None), default=1.0)
     detail = f"{gained} of {len(known)} classes gain on average"
     if lower:
         detail += f", {len(lower)} lose ({len(clearly)} beyond noise), most of all {some(lower, 3)}"
-    return _finding(group, f"{detail}; balanced accuracy {difference_words(total)}", holds=all_gain, against=against)
+    return finding(group, f"{detail}; balanced accuracy {difference_words(total)}", holds=all_gain, against=against)
 
 
 def _recall(name: str, run: FinishedRun) -> float:
@@ -234,16 +207,16 @@ def _clusters(group: Group) -> Finding | None:
     data = group.config.data
     if canonical_source(data.source) != "fashion-mnist" or data.imbalance != "exp:10":
         return None
-    # Records have no features.
+    # Records have no features, and a run may have none.
     folders: dict[str, dict[int, FinishedRun]] = {
-        objective: {seed: run for seed, run in own.items() if isinstance(run, Run)}
+        objective: {seed: run for seed, run in own.items() if isinstance(run, Run) and (run.path / FEATURES).is_file()}
         for objective, own in group.runs.items()
     }
     difference = replace(group, runs=folders).compare(FOUR["CCE"], FOUR["ERM"], _cluster_separation)
     if difference is None:
         return None
     detail = f"distance of class centres over class radius {difference_words(difference, unit='')}"
-    return _one_difference(group, detail, difference)
+    return one_difference(group, detail, difference)
 
 
 def _cluster_separation(run: FinishedRun) -> float:
@@ -269,28 +242,42 @@ def _fewer_epochs(group: Group) -> Finding | None:
             own.append(1 + next(k for k, error in enumerate(curves[name][seed]) if error <= goal))
     difference = paired_difference(needed["ERM"], needed["CCE"])
     detail = f"ERM needs {difference_words(difference, unit=' epochs', digits=1)} more than CCE for an error both reach"
-    return _one_difference(group, detail, difference)
+    return one_difference(group, detail, difference)
 
 
 def _errors(run: FinishedRun) -> list[float]:
     return [1 - row["test_accuracy"] for row in run.history if "test_accuracy" in row]
 
 
-def _faster(path: Path) -> Iterator[Finding]:
-    """Test the paper's factor: it holds between the two forms of COT, or within a tenth of one of them."""
+def _speed_findings(path: Path, test: Callable[[float, float], tuple[bool, str]]) -> Iterator[Finding]:
+    """Test a claim about the time of COT in every setting of the study `speed`."""
     if not path.exists():
         return
     try:
-        yield from [_one_speed(each) for each in read_json(path)["settings"]]
+        yield from [_one_speed(each, test) for each in read_json(path)["settings"]]
     except (EvenhandError, LookupError, TypeError, ValueError) as error:
         why = reason(error).removeprefix(f"Cannot read {path}: ")
         raise EvenhandError(f"Cannot read {path}: {why}; run evenhand reproduce speed again.") from error
 
 
-def _one_speed(each: Mapping[str, Any]) -> Finding:
+def _one_speed(each: Mapping[str, Any], test: Callable[[float, float], tuple[bool, str]]) -> Finding:
     one, two = (float(each["ratios"][name]["median"]) for name in ("cot:forwards=1", "cot"))
-    holds = min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1
+    holds, paper = test(one, two)
     where = f"{each['network']}, batch {each['batch_size']}, {each['precision']}, {each['threads']} threads"
     forms = f"{one:.2f} times as printed, {two:.2f} times with two forward passes"
-    detail = f"{forms} (paper: {PAPER}), {each['rounds']} rounds"
-    return Finding(where, "holds" if holds else "does not hold", detail, against=1.0 if holds else 0.0)
+    return Finding(
+        where,
+        decided(holds=holds, fails=not holds, reduced=False),
+        f"{forms} (paper: {paper}), {each['rounds']} rounds",
+        against=1.0 if holds else 0.0,
+    )
+
+
+def _faster(one: float, two: float) -> tuple[bool, str]:
+    """The paper's factor holds between the two forms of COT, or within a tenth of one of them."""
+    return min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1, f"{PAPER}"
+
+
+def _twice(one: float, two: float) -> tuple[bool, str]:
+    """Approximately twice: within a fifth, in either form of COT."""
+    return any(abs(each - TWICE) <= TWICE / 5 for each in (one, two)), "approximately 2"

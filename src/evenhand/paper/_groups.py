@@ -10,7 +10,6 @@ from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.paper._published import imbalance_words
 from evenhand.paper._run_store import RunStore
 from evenhand.paper.planning import is_reduced, objective_of, resplits
-from evenhand.paper.results import learned_nothing
 from evenhand.runs.config import Config
 from evenhand.runs.record import FinishedRun
 from evenhand.statistics.paired import PairedDifference, balanced_resolution, holm, paired_difference
@@ -94,7 +93,7 @@ def _learned(runs: dict[str, dict[int, FinishedRun]]) -> dict[str, dict[int, Fin
     return {
         objective: own
         for objective, own in runs.items()
-        if 2 * sum(learned_nothing(run.summary) for run in own.values()) < len(own)
+        if 2 * sum(run.summary.learned_nothing for run in own.values()) < len(own)
     }
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from evenhand.experiments.comparison.verdict import listed
 from evenhand.statistics.paired import LEVEL, PairedDifference, holm, paired_difference
 
-State = Literal["holds", "does not hold", "not decided", "holds at this scale", "no sign of it at this scale"]
+State = Literal["holds", "does not hold", "not decided", "holds at this scale", "does not hold at this scale"]
 """What runs show about a claim or an order; the last two are for runs at another scale than the paper's."""
 
 
@@ -94,10 +94,10 @@ def decided(*, holds: bool, fails: bool, reduced: bool) -> State:
     Example:
         >>> from evenhand.paper._ordering import decided
         >>> decided(holds=False, fails=True, reduced=True)
-        'no sign of it at this scale'
+        'does not hold at this scale'
     """
     if fails:
-        return "no sign of it at this scale" if reduced else "does not hold"
+        return "does not hold at this scale" if reduced else "does not hold"
     if holds:
         return "holds at this scale" if reduced else "holds"
     return "not decided"

@@ -109,3 +109,15 @@ def _columns(name: str, table: dict[str, Any]) -> Iterator[PublishedColumn]:
         for imbalance, values in columns.items():
             numbers = {method: float(value) for method, value in values.items() if method != "bold"}
             yield PublishedColumn(name, table["title"], row, imbalance, numbers, tuple(values["bold"]))
+
+
+def best_of_others(table: PublishedTable) -> tuple[str, float]:
+    """Return the best result that the paper reports of other papers, and whose it is.
+
+    Example:
+        >>> from evenhand.paper._published import best_of_others, published_tables
+        >>> best_of_others(published_tables()["table-road-sota"])
+        ('Bailo et al. (PCANet + SVM)', 99.1)
+    """
+    reported = {column.row: column.values["reported"] for column in table.columns if "reported" in column.values}
+    return max(reported.items(), key=lambda each: each[1])

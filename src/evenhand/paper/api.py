@@ -24,6 +24,7 @@ from evenhand.paper.planning import StudyOptions, jobs_of, plan
 from evenhand.paper.render import write_pages, write_reproduction
 from evenhand.paper.results import Reproduction, read_reproduction
 from evenhand.paper.studies import Study, find_study
+from evenhand.runs.comparison import Comparison
 from evenhand.runs.record import RunRecord, records_in
 from evenhand.runs.run import Run
 
@@ -51,6 +52,7 @@ def reproduce(
     train: bool = True,
     runs_only: bool = False,
     records: Path | str | None = None,
+    comparisons: Path | str | None = None,
     command: str = "",
 ) -> ReproductionResult:
     """Reproduce a table or figure of the paper: train the runs that are missing, then write its files.
@@ -63,6 +65,7 @@ def reproduce(
         train: False: use the runs that are finished.
         runs_only: write no table or figure.
         records: a folder of compact records; the runs they are of are not trained again.
+        comparisons: a folder of kept comparisons (`comparison.json` of any name), for `claims`.
         command: the command line, for the page.
 
     Example:
@@ -76,8 +79,10 @@ def reproduce(
     check_folder(out)
     _check_records(chosen, records)
     kept = [] if records is None else records_in(records)
+    if comparisons is not None and chosen.id != "claims":
+        raise EvenhandError(f"{chosen.id} is made from runs; --comparisons is for claims.")
     if chosen.id == "claims":
-        return _write_claims(out, kept, command)
+        return _write_claims(out, kept, [] if comparisons is None else comparisons_in(comparisons), command)
     if chosen.id == "speed":
         return _write_speed(out / chosen.id, command)
     jobs = study_jobs(chosen, options, out)
@@ -180,8 +185,22 @@ def _indented(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _write_claims(out: Path, records: Sequence[RunRecord], command: str) -> ReproductionResult:
-    checked = claims.check_claims(out, records=records)
+def comparisons_in(folder: Path | str) -> list[Comparison]:
+    """Read all comparisons under a folder, recursively.
+
+    Raises:
+        EvenhandError: there is none, or one is damaged.
+    """
+    paths = sorted(Path(folder).rglob("*.json"))
+    if not paths:
+        raise EvenhandError(f"There is no comparison in {folder}.")
+    return [Comparison.read(path) for path in paths]
+
+
+def _write_claims(
+    out: Path, records: Sequence[RunRecord], comparisons: Sequence[Comparison], command: str
+) -> ReproductionResult:
+    checked = claims.check_claims(out, records=records, comparisons=comparisons)
     found = provenance(RunStore(out / "runs", records).runs())
     content = claims.claims_json(checked, command, found)
     page = claims.claims_markdown(checked, command, found)

@@ -172,7 +172,7 @@ def explanation(result: Reproduction) -> str:
         "in points with its 95% t interval, not corrected. Beyond noise: p < 0.05 in a paired t-test over seeds, after "
         "Holm's correction for all pairs of the published methods on this page. An order holds if all pairs agree "
         "beyond noise, does not hold if one is reversed beyond noise, and is not decided otherwise; where "
-        "training differs from the paper's it shows at most no sign of it at this scale. Methods that the paper does "
+        "training differs from the paper's, the state is one at this scale. Methods that the paper does "
         "not print are compared without correction."
     )
 

@@ -221,17 +221,10 @@ def _measure(cell: StudyCell, store: RunStore) -> MeasuredCell:
         )
         for measure in (MEASURES if runs else ())
     }
-    nothing = sum(map(learned_nothing, summaries.values()))
+    nothing = sum(each.learned_nothing for each in summaries.values())
     return MeasuredCell(
         cell, measured, tuple(runs), _majority(list(summaries.values())), bool(nothing) and 2 * nothing >= len(runs)
     )
-
-
-def learned_nothing(summary: Summary) -> bool:
-    """Return whether a run is no better than always predicting one class."""
-    tested = sum(row.test_count > 0 for row in summary.per_class)
-    reported = any(each.startswith("learned nothing") for each in summary.failures)
-    return reported or summary.balanced_accuracy <= 1 / tested
 
 
 def _majority(summaries: Sequence[Summary]) -> dict[str, float]:

@@ -40,7 +40,7 @@ LARGEST = 2**25
 """Bytes of either file."""
 
 PRIMARY = "balanced_accuracy"
-TESTED = {PRIMARY: METRICS[PRIMARY].title, "few": "few-shot classes"}
+TESTED = {PRIMARY: METRICS[PRIMARY].title, "few": "few-shot recall"}
 """What is tested: balanced accuracy first, and few-shot classes where it shows a difference."""
 SCORES = (*METRICS, "many", "medium", "few")
 """What is kept of each run on the test set: all metrics, and the mean recall of each shot group."""
@@ -123,7 +123,7 @@ class Difference(_Content):
         """What may be claimed."""
         if self.earlier is not None:
             return self.earlier.outcome
-        if self.level == 0 and self.p is not None and not self.failed:
+        if self.failed or (self.level == 0 and self.p is not None):
             return "not tested"
         inside = self.low is not None and self.high is not None and -self.margin < self.low <= self.high < self.margin
         up = self.mean > 0
@@ -142,7 +142,7 @@ class Difference(_Content):
     def words(self) -> str:
         """The outcome as tables show it."""
         if self.failed:
-            return "failed"
+            return "not tested (baseline failed)" if self.failed.startswith(f"{self.baseline} ") else "failed"
         if self.mean == 0 == self.spread:
             return "no difference seen"
         within = f" (within ±{100 * self.margin:g} pp)" if self.outcome == "practically equivalent" else ""
@@ -318,12 +318,12 @@ class Comparison(_Content):
 
     @classmethod
     def read(cls, path: os.PathLike[str] | str) -> "Comparison":
-        """Read a comparison from its folder or its `comparison.json`.
+        """Read a comparison from its folder, its `comparison.json`, or a file with that content.
 
         Raises:
             EvenhandError: the file is missing or damaged.
         """
-        file = comparison_file(path)
+        file = Path(path) if Path(path).is_file() else comparison_file(path)
         content = read_json_bytes(file, LARGEST, within=None if file == Path(path) else file.parent)
         try:
             found = cls.model_validate_json(content)

@@ -7,6 +7,7 @@ import numpy as np
 from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.runs.schemas import LEARNED_NOTHING
 from evenhand.statistics.intervals import mean_recall_interval
 
 FEWEST_EPOCHS = 3
@@ -39,7 +40,7 @@ def learned_nothing(predictions: Predictions) -> str | None:
     if (value if ends is None else ends[0]) > 1 / classes:
         return None
     return (
-        f"learned nothing: its balanced accuracy of {value:.1%} is not clearly above the {1 / classes:.1%} of "
+        f"{LEARNED_NOTHING}: its balanced accuracy of {value:.1%} is not clearly above the {1 / classes:.1%} of "
         "always predicting one class"
     )
 

@@ -28,6 +28,10 @@ _Positive = Annotated[float, Field(ge=0)]
 _Interval = tuple[float, float]
 
 
+LEARNED_NOTHING = "learned nothing"
+"""How the failure of a run that does not beat always predicting one class begins."""
+
+
 class StoredModel(BaseModel):
     """The content of a file: text is never parsed as a number, and keys that later versions add are kept."""
 
@@ -203,6 +207,12 @@ class Summary(StoredModel):
         _ = self.metrics
         return self
 
+    @property
+    def learned_nothing(self) -> bool:
+        """Whether :func:`evenhand.runs.failures.learned_nothing` was reported, or balanced accuracy is at chance."""
+        tested = sum(row.test_count > 0 for row in self.per_class)
+        return any(each.startswith(LEARNED_NOTHING) for each in self.failures) or self.balanced_accuracy <= 1 / tested
+
     @cached_property
     def metrics(self) -> dict[str, float | None]:
         """Every metric by name; one that an earlier version did not store is computed if it can be, else None."""
@@ -237,7 +247,8 @@ class Summary(StoredModel):
             "images": (self.images, len(predictions)),
             "worst_class": (self.worst_class.recall, float(np.nanmin(recall))),
         }
-        for name in ("many", "medium", "few"):
+        # An earlier version grouped nearly balanced classes.
+        for name in ("many", "medium", "few") if self.shot_rule == groups.rule else ():
             stored = self.groups.get(name)
             own = None if stored is None else stored.recall
             pairs[f"{name}-shot recall"] = (own, mean_recall(confusion, getattr(groups, name)))

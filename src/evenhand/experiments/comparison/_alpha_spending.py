@@ -72,14 +72,19 @@ def worth_more_seeds(differences: Sequence[Difference]) -> bool:
 def analyses_note(analyses: Sequence[InterimAnalysis], planned: Sequence[int]) -> str:
     """Return which analyses were made, and at which alpha."""
     spent = [each for each in analyses if not each.exploratory]
-    made = ", ".join(f"{each.seeds} seeds ({each.level:.2%})" for each in spent)
     if len(planned) == 1:
+        made = ", ".join(f"{each.seeds} seeds (alpha = {_percent(each.level)})" for each in spent)
         return (
-            f"A single analysis, with {made}. Seeds added later are exploratory; without --seeds, seeds are added "
-            "until everything is decided."
+            f"One analysis, with {made}. Seeds added later are exploratory; by default, seeds are added until "
+            "everything is decided."
         )
-    text = f"Interim analyses with {made} of the 5%; what one of them decided stays."
+    made = ", ".join(f"{_percent(each.level)} at {each.seeds} seeds" for each in spent)
+    text = f"Alpha spending, 5% in all: {made}; decisions are final."
     coming = [str(seeds) for seeds in planned if all(each.seeds < seeds for each in spent)]
     if coming and worth_more_seeds(keep_decided(spent[-1].differences, spent[:-1])):
-        return f"{text} The next one is at {coming[0]} seeds."
+        return f"{text} The next analysis is at {coming[0]} seeds."
     return text
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:.3g}%"

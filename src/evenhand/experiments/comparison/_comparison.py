@@ -121,7 +121,7 @@ def compare_runs(
     chosen = _baseline(picks, baseline)
     picked = {each.picked: grouped[each.picked] for each in picks}
     test_set, results = read_results(picked)
-    seeds = list(picked[chosen])
+    seeds, first = list(picked[chosen]), next(iter(picked[chosen].values()))
     tested, few_note = _tested_values(results)
     failed = failure_reasons(results)
     few = results[chosen][0].groups.few
@@ -132,7 +132,7 @@ def compare_runs(
         {metric: few if metric == "few" else None for metric in tested},
         test_set.groups,
         train_counts=np.rint(np.mean([each.train_counts for each in results[chosen]], axis=0)).astype(np.int64),
-        test_fraction=next(iter(picked[chosen].values())).config.data.test_fraction,
+        test_fraction=first.config.data.test_fraction,
     )
     if len(seeds) > 1:
         steps = _resolutions(test_set, results[chosen])
@@ -141,7 +141,6 @@ def compare_runs(
         )
     else:
         differences = differences_on_images(images, chosen)
-    first = next(iter(picked[chosen].values()))
     broken = failed_objectives(failed)
     best = recommend(differences, chosen, broken)
     ensemble = None if test_set.rotated else _ensemble([run.predictions for run in picked[best.objective].values()])
@@ -178,7 +177,7 @@ def compare_runs(
         ensemble=ensemble,
         method=render.method(differences, len(seeds)),
         notes=[
-            *_seed_notes(test_set, results[chosen]),
+            *_seed_notes(test_set, results[chosen], first.config.data.test_fraction),
             *_pick_notes(picks, baseline),
             *few_note,
             *class_notes(test_set, results),
@@ -206,13 +205,23 @@ def _ensemble(predictions: Sequence[Predictions]) -> float:
     return balanced_accuracy(confusion_matrix(first.targets, mean.argmax(1), first.num_classes))
 
 
-def _seed_notes(test_set: TestSet, results: Sequence[TestResult]) -> list[str]:
+def _rotation_words(test_set: TestSet, results: Sequence[TestResult], test_fraction: float) -> str:
+    """Return which images seeds are tested on."""
+    tested = f"{len(test_set.ids):,} images"
+    if test_set.groups is not None:
+        return f"Each seed is tested on a random draw of whole groups of its own ({tested} in all)"
+    folds = max(1, round(1 / test_fraction))
+    used = min(folds, len(results))
+    which = f"all {folds} folds were" if used == folds else f"{used} of {folds} folds {'was' if used == 1 else 'were'}"
+    return f"Each seed is tested on a different fold ({folds}-fold cross-validation): {which} used, {tested}"
+
+
+def _seed_notes(test_set: TestSet, results: Sequence[TestResult], test_fraction: float) -> list[str]:
     notes = []
     if test_set.rotated:
-        most = max(len(each.ids) for each in results)
         notes.append(
-            f"Every seed has its own test set of up to {most:,} of the {len(test_set.ids):,} images; claims are about "
-            "new images and new training sets of this size, and include that seeds share training images."
+            f"{_rotation_words(test_set, results, test_fraction)}; claims are about new images and new training sets "
+            "of this size, and account for the training images that seeds share."
         )
     if len(results) == 1:
         notes.append("One seed: intervals cover test images, not training noise; run 3 seeds or more.")
@@ -236,12 +245,17 @@ def _tested_values(
     results: Mapping[str, Sequence[TestResult]],
 ) -> tuple[dict[str, dict[str, list[float]]], list[str]]:
     """Return for each tested metric and objective one value per seed."""
+    counts = next(iter(results.values()))[0].train_counts
     values = {
         metric: {
             name: [score for each in own if (score := each.scores[metric]) is not None] for name, own in results.items()
         }
         for metric in (PRIMARY, "few")
     }
+    if not any(each.groups.few for own in results.values() for each in own):
+        return {PRIMARY: values[PRIMARY]}, [
+            f"Classes have {counts.min():,} to {counts.max():,} training images, so shot groups are not compared."
+        ]
     if all(len(values["few"][name]) == len(own) for name, own in results.items()):
         return values, []
     return {PRIMARY: values[PRIMARY]}, ["No few-shot class has a test image, so balanced accuracy alone is compared."]

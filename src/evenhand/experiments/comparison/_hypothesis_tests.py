@@ -34,8 +34,8 @@ def judge_differences(
     (:mod:`evenhand.statistics.graphical_testing`). Variances are moderated (:mod:`evenhand.statistics.moderated_t`),
     and the sampling of test images is included where it is given (:mod:`evenhand.statistics.combined_interval`). Each
     claim follows from one interval at the alpha of its test: better or worse where it excludes 0; by less than the
-    margin, or no difference that matters, where it is inside the margin. A wrong "no difference that matters" counts
-    among the 5% too.
+    margin, or practically equivalent, where it is inside the margin. A wrong "practically equivalent" counts among the
+    5% too.
 
     Args:
         values: for each metric and objective one value per seed; the same seeds in the same order everywhere. An

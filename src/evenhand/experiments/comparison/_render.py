@@ -42,8 +42,8 @@ def method(differences: Sequence[Difference], seeds: int) -> str:
     return (
         "Differences are paired by seed and averaged over seeds, in percentage points (pp). "
         "The family-wise error rate is "
-        "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to few-shot "
-        "classes and to the other objectives (graphical procedure, Bretz et al. 2009). Each 95% confidence interval "
+        "at most 5%: balanced accuracy is tested first, and the alpha of a shown difference is passed on to the "
+        "other tests (graphical procedure, Bretz et al. 2009). Each 95% confidence interval "
         "(CI) is adjusted for the tests made together (it is at the alpha of its test) and "
         "includes the variance over seeds (moderated by empirical Bayes) and the "
         "sampling of test images. A difference is claimed where the interval excludes 0, that is where p is at most "
@@ -179,10 +179,11 @@ def _heading(comparison: Comparison) -> str:
 
 def _explained(comparison: Comparison) -> str:
     means = ", means over seeds; ± is the standard deviation over seeds" if len(comparison.seeds) > 1 else ""
+    grouped = any(row.scores.get(name) is not None for row in comparison.rows for name in ("many", "medium", "few"))
+    groups = f" many, medium, few: mean recall of classes by training images ({comparison.shot_rule})." * grouped
     text = (
-        f"Percent{means}. many, medium, few: mean recall of classes by training images ({comparison.shot_rule}). Worst "
-        "class: that of lowest mean recall. By class: the recall of the baseline, and the difference of the others to "
-        "it in pp, untested."
+        f"Percent{means}.{groups} Worst class: that of lowest mean recall. By class: the recall of the baseline, and "
+        "the difference of the others to it in pp, untested."
     )
     if all(row.picked for row in comparison.rows):
         return text
@@ -246,7 +247,8 @@ def _objective_for_csv(row: ObjectiveRow, differences: Sequence[Difference]) -> 
     content = row.model_dump()
     for metric in dict.fromkeys(each.metric for each in differences):
         for key in ("mean", "low", "high", "p", "level", "outcome"):
-            tested = metric in own and (key != "p" or bool(own[metric].shown_p))
+            # Without a test there is no p-value and no alpha.
+            tested = metric in own and (key not in ("p", "level") or bool(own[metric].shown_p))
             content[f"{metric}_difference_{key}"] = getattr(own[metric], key) if tested else None
     return content
 

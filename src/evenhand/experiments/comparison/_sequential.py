@@ -17,7 +17,7 @@ from evenhand.experiments.comparison._comparison import ComparisonResult, compar
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
 from evenhand.experiments.comparison._load import read_run
 from evenhand.experiments.comparison._tuning import Pick, pick, with_tuned_settings
-from evenhand.experiments.comparison.verdict import MOST_SEEDS
+from evenhand.experiments.comparison.verdict import MOST_SEEDS, NEW_COMPARISON
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.runs.comparison import (
@@ -118,7 +118,9 @@ def compare_sequentially(
             if len(comparison.seeds) > 1:
                 decided = [each for each in analyses if not each.exploratory and each.seeds <= seeds]
                 comparison = comparison.with_differences(keep_decided(comparison.differences, decided))
-                comparison = _exploratory(comparison, f"{len(failures)} of {len(jobs)} runs failed; nothing is spent")
+                comparison = _exploratory(
+                    comparison, f"{len(failures)} of {len(jobs)} runs failed; nothing is spent", again=True
+                )
             break
         with locked_ledger(plan.folder):
             comparison, analysis = _analyse(plan, finished, baseline, picked, seeds)
@@ -166,8 +168,11 @@ def _analyse(
     return comparison, known
 
 
-def _exploratory(comparison: ComparisonResult, why: str) -> ComparisonResult:
+def _exploratory(comparison: ComparisonResult, why: str, *, again: bool = False) -> ComparisonResult:
+    """Return the comparison as one that claims nothing; `again`: the same command finishes the runs that failed."""
     *sentences, last = comparison.verdicts
+    if again:
+        last = f"{last.partition('; ' + NEW_COMPARISON)[0].rstrip('.')}; the same command tries the failed runs again."
     verdicts = [*sentences, f"Exploratory: {last[0].lower()}{last[1:]}"]
     note = f"Exploratory: {why}. Results suggest what to try next and prove nothing."
     changes = {"verdicts": verdicts, "certainty": "undecided", "notes": [note, *comparison.notes]}

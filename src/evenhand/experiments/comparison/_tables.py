@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from evenhand.core.text import some
 from evenhand.experiments.comparison._load import TestResult, TestSet
 from evenhand.experiments.comparison._tuning import Pick
+from evenhand.metrics.registry import METRICS
 from evenhand.runs.comparison import PRIMARY, SCORES, ClassRow, ObjectiveRow
 from evenhand.runs.run import Run
 from evenhand.statistics.paired import ROUNDING
@@ -22,7 +23,8 @@ def objective_rows(
     """Return one row per setting of an objective; only the picked one has test scores."""
     rows = [family.row(setting, grouped[setting]) for setting in family.validation]
     own = results[family.picked]
-    known = {name: [score for each in own if (score := each.scores[name]) is not None] for name in SCORES}
+    shown = [name for name in SCORES if name in METRICS or any(each.groups.few for each in own)]
+    known = {name: [score for each in own if (score := each.scores[name]) is not None] for name in shown}
     recall = _mean_recalls(own)
     worst = int(np.nanargmin(recall))
     scores = {

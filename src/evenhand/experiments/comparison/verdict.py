@@ -7,6 +7,7 @@ from evenhand.runs.comparison import PRIMARY, TESTED, Certainty, Comparison, Dif
 
 MOST_SEEDS = 12
 """The default of `--most-seeds`."""
+NEW_COMPARISON = "start a new comparison with --seeds"
 
 
 def difference_sentence(difference: Difference) -> str:
@@ -159,7 +160,7 @@ def _use(
     best: Difference, better: Sequence[Difference], candidates: Sequence[Difference], differences: Sequence[Difference]
 ) -> str:
     few = {each.objective: each.mean > 0 for each in differences if each.metric != PRIMARY and each.decided}
-    shot = {True: ", better for few-shot classes too", False: ", worse for few-shot classes", None: ""}
+    shot = {True: ", and higher few-shot recall", False: ", but lower few-shot recall", None: ""}
     size = in_points(best.mean, best.low, best.high)
     title = TESTED.get(best.metric, best.metric)
     sentences = [
@@ -222,10 +223,7 @@ def _undecided(chosen: str, primary: Sequence[Difference], undecided: Sequence[D
     total = first.seeds + (first.more_seeds or 0)
     limit = max(MOST_SEEDS, first.seeds)
     above_limit = f"not decidable with {limit} seeds, " if total > limit else ""
-    return (
-        f"{text}; {above_limit}about {total} seeds would be needed; start a new comparison with --seeds {total} "
-        "--out NEW."
-    )
+    return f"{text}; {above_limit}about {total} seeds would be needed; {NEW_COMPARISON} {total} --out NEW."
 
 
 def ensemble_note(comparison: Comparison) -> list[str]:
