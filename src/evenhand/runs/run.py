@@ -135,9 +135,9 @@ class Run:
         """Return whether a file is there."""
         return is_regular(self.path / name, within=self.path)
 
-    def refuse_links(self) -> None:
-        """Refuse a run with a file or folder that is a link: taken as missing, it would be made anew."""
-        for name in (*names.FILES, *names.FOLDERS):
+    def refuse_links(self, *others: str) -> None:
+        """Refuse a run in which a file or folder, or one of `others`, is a link: taken as missing, it would be made."""
+        for name in (*names.FILES, *names.FOLDERS, *others):
             link = link_within(self.path / name, self.path)
             if link is not None:
                 raise EvenhandError(f"Cannot use {link}: {LINK}; put the file itself there.")
