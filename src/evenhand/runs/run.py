@@ -322,7 +322,17 @@ class Run:
         calibration = self._read_predictions(names.CALIBRATION, "calibration")
         with self._naming(names.CALIBRATION):
             self._check_counts(calibration)
+            self._check_calibration_score(calibration)
         return calibration
+
+    def _check_calibration_score(self, calibration: Predictions) -> None:
+        """Refuse targets that contradict the result in the summary."""
+        summary = none_if_unreadable(lambda: self.summary)
+        stored, confusion = None if summary is None else summary.calibration, calibration.confusion
+        for what, found in (("images", confusion.sum(1)), ("correct", confusion.diagonal())) if stored else ():
+            if list(getattr(stored, what)) != found.tolist():
+                whose = "images by class" if what == "images" else "correct answers by class"
+                raise EvenhandError(f"its {whose} differ from those in {names.SUMMARY}; it was changed.")
 
     def write_calibration_predictions(self, predictions: Predictions) -> None:
         """Write the predictions of the calibration images."""
