@@ -12,6 +12,7 @@ from evenhand.data.sources import load_source
 from evenhand.experiments.comparison import compare_runs, write_comparison
 from evenhand.experiments.wrong_labels import find_wrong_labels
 from evenhand.metrics.predictions import Predictions
+from tests.cli.test_planted_links import WAYS, Way, contents, whole_folder
 from tests.fabricated import fabricate
 from tests.trained import assert_one_sentence, draw, evenhand
 
@@ -87,6 +88,26 @@ def test_the_flipped_label_is_ranked_first_and_shown(
     code, out, _ = evenhand(capsys, monkeypatch, "inspect", source, "--labels", comparison, "--json", "--out", tmp_path)
     assert [each["id"] for each in json.loads(out)["flagged"]] == [FLIPPED]
     assert (tmp_path / "wrong-labels.html").is_file()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_planted_links_are_not_followed(
+    source: Path, tmp_path: Path, way: Way, capsys: Capture, monkeypatch: Patch
+) -> None:
+    """Of the page, of the table, and of a folder in the comparison that `--out` names."""
+    comparison, canary = write_runs(source, tmp_path / "runs"), tmp_path / "canary"
+    places = [comparison / "wrong-labels.html", comparison / "wrong-labels.csv", comparison / "inner"]
+    places[-1].mkdir()
+    for place in places:
+        (canary / place.name).mkdir(parents=True)
+        way(place, canary / place.name)
+    before = contents(canary)
+    for out in ((), ("--out", comparison / "inner"), ("--out", comparison / "inner" / "new")):
+        code, _, err = evenhand(capsys, monkeypatch, "inspect", source, "--labels", comparison, *out)
+        assert code in (0, 2), err
+        assert "Traceback" not in err
+        assert contents(canary) == before, out
+    assert not (comparison / "wrong-labels.html").is_symlink() or way is whole_folder
 
 
 def test_probabilities_hold_for_the_shares_of_the_training_images(source: Path, tmp_path: Path) -> None:

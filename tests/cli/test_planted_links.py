@@ -2,15 +2,23 @@
 
 import os
 import shutil
+import sys
 import tarfile
+import types
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evenhand.cli import app
 from evenhand.core.cache import clear_cache
+from evenhand.core.errors import EvenhandError
 from evenhand.runs import filenames as names
+from evenhand.runs.run import Run
+from evenhand.training._feature_cache import FeatureStore, FeatureStores
+from evenhand.training._feature_claims import shared_chunks
+from evenhand.training.trackers import TRACKERS
 from tests.fabricated import write_comparison_folder
 from tests.trained import Trained, evenhand
 
@@ -210,3 +218,73 @@ def test_clearing_a_cache_with_links(tmp_path: Path, part: str) -> None:
         clear_cache([part], root)
         assert not (root / part).exists()
         assert contents(canary) == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["figure-distributions-small", "runs", "claims", "table.json", "figure.png"])
+@pytest.mark.usefixtures("undrawn")
+def test_results_of_reproduce(tmp_path: Path, name: str, way: Way, capsys: Capture, monkeypatch: Patch) -> None:
+    """`reproduce --out`: its folders are refused, and its files replaced, where they are links."""
+    out, canary = tmp_path / "out", tmp_path / "canary"
+    figures = out / "figure-distributions-small"
+    place = {"table.json": out / "claims" / name, "figure.png": figures / "figure-distributions.png"}.get(
+        name, out / name
+    )
+    if way is hard and place.suffix == "" and name != "runs":
+        place.mkdir(parents=True)
+        (place / "table.json").write_text("{}")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    canary.mkdir()
+    way(place, canary)
+    before = contents(canary)
+    for study in ("figure-distributions", "claims", "table-gamma"):
+        code, _, err = evenhand(capsys, monkeypatch, "reproduce", study, "--out", out, "--no-train")
+        assert code in (0, 2), err
+        assert "Traceback" not in err
+        assert contents(canary) == before, study
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way is not hard])
+@pytest.mark.parametrize("name", ["wandb", "tensorboard"])
+def test_folders_of_trackers(
+    photos_run: Trained, tmp_path: Path, name: str, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They write below the run: a link there is refused before they start."""
+    run, canary = tmp_path / "run", tmp_path / "canary"
+    shutil.copytree(photos_run.run, run)
+    (run / name).mkdir()
+    canary.mkdir()
+    way(run / name, canary)
+    before = contents(canary)
+    started = []
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=lambda **given: started.append(given)))
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", lambda folder: started.append(folder), raising=False)
+    with pytest.raises(EvenhandError, match="not followed"):
+        TRACKERS[name](Run(run))
+    assert not started
+    assert contents(canary) == before
+
+
+STORED = ["key", "key/claims", "key/claims/lock", "key/part.npz"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", STORED)
+def test_the_cache_of_features(tmp_path: Path, name: str, way: Way) -> None:
+    """A store that is a link is not used, so that nothing is added, emptied or removed where it leads."""
+    root, canary = tmp_path / "features", tmp_path / "canary"
+    store = FeatureStore(root / "key", "key", 2)
+    place = root / name
+    place.parent.mkdir(parents=True)
+    canary.mkdir()
+    if place.suffix == "" and place.name != "lock":
+        place.mkdir()
+        for file in ("mine.npz", "mine.json"):
+            (place / file).write_bytes(b"canary")
+    way(place, canary)
+    before = contents(canary)
+    into = np.zeros((2, 2), np.float16)
+    rows = {bytes(16): [0], bytes([1] * 16): [1]}
+    for chunk in shared_chunks(FeatureStores((store,)), rows, into, seen=set(), batch_size=1, advance=lambda _: None):
+        store.add(list(chunk), np.ones((len(chunk), 2), np.float16))
+    assert contents(canary) == before

@@ -188,6 +188,96 @@ def test_what_is_no_picture_is_refused_in_one_sentence(site: Site, content: byte
     assert site.send("head", picture_of(site)).status_code == 200
 
 
+def encoded(image: Image.Image, kind: str, **given: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **given)
+    return file.getvalue()
+
+
+def turned() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    exif[0x8825] = {1: "N"}
+    return exif
+
+
+def odd_pictures(path: Path) -> dict[str, tuple[bytes, str]]:
+    """Return pictures that are unusual but fine, and their type: the answer is that of predict."""
+    image = Image.open(path).convert("RGB")
+    see_through, frames = image.convert("RGBA"), [image.rotate(90 * i) for i in range(4)]
+    see_through.putalpha(128)
+    grey = image.convert("L")
+    return {
+        "EXIF": (encoded(image, "jpeg", exif=turned()), "image/jpeg"),
+        "16 bit": (encoded(Image.fromarray(np.asarray(grey).astype(np.uint16) * 257), "png"), "image/png"),
+        "CMYK": (encoded(image.convert("CMYK"), "jpeg"), "image/jpeg"),
+        "palette": (encoded(image.convert("P"), "png", transparency=3), "image/png"),
+        "alpha": (encoded(see_through, "png"), "image/png"),
+        "one bit": (encoded(grey.convert("1"), "png"), "image/png"),
+        "animated GIF": (encoded(image, "gif", save_all=True, append_images=frames), "image/gif"),
+        "animated WebP": (encoded(image, "webp", save_all=True, append_images=frames), "image/webp"),
+        "one pixel": (encoded(image.resize((1, 1)), "png"), "image/png"),
+        "a line": (encoded(image.resize((3000, 1)), "png"), "image/png"),
+        "another type than declared": (encoded(image, "bmp"), "image/png"),
+        "more behind its end": (path.read_bytes() + bytes(5000), "image/png"),
+    }
+
+
+def test_odd_pictures_are_answered_as_by_predict(site: Site, tmp_path: Path) -> None:
+    model = load(site.root / "head")
+    for name, (content, kind) in odd_pictures(site.photos / "dog" / "1.png").items():
+        (tmp_path / "picture").write_bytes(content)
+        try:
+            expected = model.predict(tmp_path / "picture").probabilities[0].tolist()
+        except EvenhandError:
+            expected = None
+        answer = site.send("head", content, kind)
+        assert answer.status_code == (422 if expected is None else 200), (name, answer.text)
+        if expected is not None:
+            given = {row["name"]: row["probability"] for row in answer.json()["classes"]}
+            assert [given[each] for each in model.class_names] == pytest.approx(expected), name
+        else:
+            assert "\n" not in answer.json()["error"], name
+    assert len(expected or ()) == 3
+
+
+def hostile_pictures(path: Path) -> dict[str, bytes]:
+    whole = path.read_bytes()
+    jpeg = encoded(Image.open(path).convert("RGB"), "jpeg")
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
+
+    text = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(80 * 2**20)))
+    return {
+        "text bomb": whole[:33] + text + whole[33:],
+        "wrong checksum": whole[:-20] + b"xxxx" + whole[-16:],
+        "no size": bomb(0, 0),
+        "negative size": bomb(2**32 - 1, 1),
+        "a line of 2^31": bomb(2**31 - 1, 1),
+        "cut JPEG": jpeg[: len(jpeg) // 2],
+        "start of a JPEG": b"\xff\xd8\xff\xe0",
+        "start of a GIF": b"GIF89a\xff\xff\xff\xff",
+        "archive": b"PK\x03\x04" + bytes(200),
+        "JSON": b'{"picture": null}',
+        "form": b"--x\r\nContent-Disposition: form-data; name=a; filename=b.png\r\n\r\n" + whole + b"\r\n--x--",
+        "a path": str(path).encode(),
+        "a pickle": b"\x80\x04cos\nsystem\n(S'true'\ntR.",
+    }
+
+
+def test_hostile_pictures_are_one_sentence(site: Site) -> None:
+    path = site.photos / "dog" / "1.png"
+    for name, content in hostile_pictures(path).items():
+        answer = site.send("head", content)
+        assert answer.status_code in (200, 422), (name, answer.text)
+        if answer.status_code == 422:
+            error = answer.json()["error"]
+            assert len(error) < 300, name
+            assert not any(each in error for each in ("\n", "Traceback", str(site.root))), name
+    assert site.send("head", picture_of(site)).status_code == 200
+
+
 def test_a_cut_off_picture_is_refused(site: Site) -> None:
     answer = site.send("head", picture_of(site)[:300])
     assert answer.status_code == 422

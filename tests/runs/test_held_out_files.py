@@ -17,7 +17,7 @@ from tests.trained import Trained, config, draw
 def own(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Train a run with calibration images."""
     root = tmp_path_factory.mktemp("held-out")
-    photos = draw(root / "photos", {"cat, tabby": 40, "dog": 30})
+    photos = draw(root / "photos", {"cat, tabby": 70, "dog": 60})
     return Trained(train_run(config(photos, data__calibration_fraction=0.3), root / "run").path, photos)
 
 
@@ -58,6 +58,22 @@ def other_images(content: dict[str, np.ndarray]) -> None:
     content["ids"][0] = "elsewhere.png"
 
 
+def one_class(content: dict[str, np.ndarray]) -> None:
+    content["targets"] = content["targets"] * 0
+
+
+def shuffled_logits(content: dict[str, np.ndarray]) -> None:
+    content["logits"] = content["logits"][:, ::-1]
+
+
+def same_logits(content: dict[str, np.ndarray]) -> None:
+    content["logits"] = content["logits"] * 0
+
+
+def fractional_counts(content: dict[str, np.ndarray]) -> None:
+    content["train_counts"] = content["train_counts"] + 0.5
+
+
 def fewer_rows(content: dict[str, np.ndarray]) -> None:
     content["logits"] = content["logits"][:-1]
 
@@ -68,11 +84,10 @@ def no_logits(content: dict[str, np.ndarray]) -> None:
 
 CHANGES = [nan, infinite, reversed_targets, far_targets, negative_targets, zero_counts, negative_counts]
 CHANGES += [other_counts, other_images, fewer_rows, no_logits]
+CHANGES += [one_class, shuffled_logits, same_logits, fractional_counts]
 
 
-# Nothing in a run says how many calibration images are right.
-CASES = [(names.VALIDATION, each) for each in CHANGES]
-CASES += [(names.CALIBRATION, each) for each in CHANGES if each is not reversed_targets]
+CASES = [(name, each) for name in (names.VALIDATION, names.CALIBRATION) for each in CHANGES]
 
 
 @pytest.mark.parametrize(("name", "change"), CASES)

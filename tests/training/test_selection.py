@@ -148,6 +148,36 @@ def test_epochs_before_a_deferred_part_are_not_selected(tmp_path: Path, monkeypa
     assert untimed_summary(run)["selected"] == chosen
 
 
+STARTS = {
+    "ce+drw": 4,
+    "ce+drw:start=0.99": 4,
+    "ce+drw:start=0.01": 1,
+    "ldam+drw:start=0.3:by=inverse": 2,
+    "balanced-softmax+drw:start=0.5+mixup": 3,
+    "cce+drw:start=0.5+erasing": 3,
+    "focal+drw:start=0.7+label-smoothing": 4,
+    "ce+drw:start=0.5+cot": 3,
+}
+
+
+@pytest.mark.parametrize("select", ["best", "late"])
+@pytest.mark.parametrize("spec", STARTS)
+def test_where_the_best_epoch_lies_before_a_part_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, select: str
+) -> None:
+    """Every epoch is worse than the one before, but those without the part are of another objective."""
+    values = iter([0.9, 0.6, 0.3, 0.1])
+    score = lambda *_: {  # noqa: E731
+        "val_accuracy": 0.5,
+        "val_balanced_accuracy": next(values),
+        "val_balanced_accuracy_error": 0.001,
+    }
+    monkeypatch.setattr(Trainer, "_evaluate", score)
+    run = train_run(tiny(objective=spec, epochs=4, select=select), tmp_path / "run")
+    assert run.summary.selected.epoch == STARTS[spec] == weights_epoch(run.best_weights)
+    assert not any("had no effect" in sentence for sentence in run.summary.failures)
+
+
 @pytest.mark.parametrize(
     ("done", "selected"),
     [(1, 3), (2, 3), (3, 4), (4, 1)],

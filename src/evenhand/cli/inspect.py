@@ -86,14 +86,18 @@ def show_labels(
     """Rank the labels of a source, write the page, and print the first ones."""
     if not as_json:
         begin(f"checking the labels of {named(source)} by {named(comparison)}")
+    from evenhand.core.files import refuse_linked
     from evenhand.core.text import text_table
     from evenhand.experiments.wrong_labels import find_wrong_labels
     from evenhand.report.label_page import write_label_page
     from evenhand.runs.comparison import comparison_file
 
+    folder = comparison_file(comparison).parent
+    if out is not None:
+        refuse_linked(out, [folder])
     found = find_wrong_labels(source, comparison, data_root=data_root, allow_outside=allow_outside)
     ranked, groups = found.ranked(), found.flagged_by_group()
-    page, table = write_label_page(found, out or comparison_file(comparison).parent)
+    page, table = write_label_page(found, out or folder)
     if as_json:
         flagged = [vars(each) for each in ranked if each.flagged]
         by_group = {name: {"flagged": wrong, "images": of} for name, (wrong, of) in groups.items()}

@@ -49,7 +49,7 @@ def take_lock(path: Path, *, wait: bool = False) -> Lock | None:
     lock = FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_foreign(path)
+        remove_foreign(path)
         lock.acquire(timeout=-1 if wait else MOMENT)
     except Timeout:
         return None
@@ -124,7 +124,7 @@ def claimed(folder: Path | str, *, number: bool = False) -> Iterator[Path]:
                 each.rmdir()  # only if it is empty
 
 
-def _remove_foreign(path: Path) -> None:
+def remove_foreign(path: Path) -> None:
     """Remove a link or pipe in the place of a lock; some versions of filelock would empty its target."""
     with contextlib.suppress(FileNotFoundError):
         found = path.lstat()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evenhand.losses._formula import softplus
+from evenhand.losses._formula import log_odds_against_each, softplus, undefined_as_nan
 from evenhand.losses._input import (
     check,
     check_per_class,
@@ -47,6 +47,7 @@ def adjusted_cross_entropy(
         input: logits z, (K), (N, K) or (N, K, d1, ...), with K >= 2. Half precision is computed in float32.
         target: class indices, (), (N) or (N, d1, ...), or class probabilities t of the input's shape. With a margin,
             the loss of a row of probabilities is the sum over classes k of t_k times its loss as class k.
+            A class masked by -inf that has probability 0 adds nothing then, where cross entropy is NaN.
         weight: a weight per class, (K).
         offset: added to the logits of each class, (K); -inf masks a class.
         margin: subtracted from the logit of a class where it is the correct one, (K).
@@ -157,24 +158,15 @@ def _soft_margin_rows(
     """Return sum_g t_g CE(logits with the margin of g subtracted at g, g) of each row."""
     target = target.to(logits.dtype).movedim(1, -1)
     margin = margin.to(logits.dtype)
+    logits = undefined_as_nan(logits)
     weight = torch.ones_like(margin) if weight is None else weight.to(logits.dtype)
-    odds = _log_odds_against_each(logits.movedim(1, -1))
-    odds = odds.masked_fill(target == 0, 0.0)  # keeps terms with zero weight finite, so that 0 * inf is no NaN
+    odds = log_odds_against_each(logits.movedim(1, -1))
+    idle = (target == 0) & ~odds.isnan()
+    odds = odds.masked_fill(idle, 0.0)  # keeps terms with zero weight finite, so that 0 * inf is no NaN
     own = softplus(odds + margin)
     each = weight * own
     if label_smoothing > 0:
         log_p = F.log_softmax(logits, 1).movedim(1, -1)
         others = weight.sum() * (own + log_p - margin) - (weight * log_p).sum(-1, keepdim=True) + weight * margin
         each = (1 - label_smoothing) * each + label_smoothing / len(margin) * others
-    return torch.where(target == 0, 0.0, target * each).sum(-1)
-
-
-def _log_odds_against_each(logits: Tensor) -> Tensor:
-    """Return for each class k the logsumexp of the other classes minus z_k, (..., K), without cancellation in 1 - p."""
-    top, place = logits.detach().max(-1, keepdim=True)
-    leads = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, place, 1)
-    # For every class but the leading one, the leading one is among the others, so the remaining sum is at least 1.
-    terms = (logits - top).exp()
-    left = torch.where(leads, 1.0, terms.sum(-1, keepdim=True) - terms).log() + top
-    behind = logits.masked_fill(leads, torch.finfo(logits.dtype).min).logsumexp(-1, keepdim=True)
-    return torch.where(leads, behind, left) - logits
+    return torch.where(idle, 0.0, target * each).sum(-1)

@@ -52,7 +52,8 @@ def complement_entropy(
     minimise, use :func:`complement_cross_entropy`.
 
     Args:
-        input: logits, (K), (N, K) or (N, K, d1, ...).
+        input: logits, (K), (N, K) or (N, K, d1, ...). A row with a NaN or +inf is NaN, as in cross entropy, even if it
+            is the logit of the correct class; where every incorrect class is masked by -inf, C = 0.
         target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape. With
             probabilities, the incorrect classes of a row are those with its smallest probability (within 1e-6); where
             all classes tie, or fewer than two are incorrect, C = 0.
@@ -131,7 +132,8 @@ def complement_cross_entropy(
 
     Args:
         input: logits, (K), (N, K) or (N, K, d1, ...), with K >= 2. Half precision is computed in float32. A logit of
-            -inf masks its class, which still counts in K.
+            -inf masks its class, which still counts in K. Rows that are NaN in cross entropy (with a NaN or +inf, or of
+            -inf only) are NaN here, loss and gradient.
         target: class indices, (), (N) or (N, d1, ...), or class probabilities of the input's shape (mixup, soft
             labels). With probabilities, the incorrect classes of a row are those with its smallest probability (within
             1e-6), so both classes of a mixup are correct at any mixing ratio; where all classes tie, or fewer than two

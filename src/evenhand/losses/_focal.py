@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evenhand.losses._formula import log_odds_against, softplus
+from evenhand.losses._formula import FAR, log_odds_against, log_odds_against_each, softplus, undefined_as_nan
 from evenhand.losses._input import (
     check,
     check_focal_gamma,
@@ -40,7 +40,8 @@ def focal_loss(
     Args:
         input: logits, (K), (N, K) or (N, K, d1, ...), with K >= 2. Half precision is computed in float32.
         target: class indices, (), (N) or (N, d1, ...), or class probabilities t of the input's shape. The loss of a row
-            of probabilities is the sum over classes k of t_k FL_k.
+            of probabilities is the sum over classes k of t_k FL_k. A class masked by -inf that has
+            probability 0 adds nothing, where cross entropy is NaN.
         weight: a weight per class, (K), as in cross entropy: the mean divides by the sum of the rows' weights.
         gamma: the focusing parameter, 0 or more; larger values weight well classified rows further down.
         alpha: a factor for all classes, or one per class (K). Unlike `weight`, it does not change what the mean divides
@@ -69,19 +70,23 @@ def focal_loss(
     factors = _class_factors(alpha, classes, logits)
     if target.is_floating_point():
         refuse_ignore_index(ignore_index)
-        # A class with target probability 0 adds nothing, even if its logit is -inf: it gets p = 1, whose loss is 0.
-        log_p = F.log_softmax(logits, 1).masked_fill(target == 0, 0.0)
-        log_rest = (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny).log()
-        each = target * (gamma * log_rest).exp() * -log_p
+        target = target.to(logits.dtype).movedim(1, -1)
+        d = log_odds_against_each(undefined_as_nan(logits).movedim(1, -1))
+        idle = (target == 0) & ~d.isnan()  # adds nothing, even if its logit is -inf and d inf: 0 has a finite loss
+        each = target * _at_odds(d.masked_fill(idle, 0.0), gamma)
         if weight is not None:
             factors = factors * weight.to(factors.dtype)
-        rows = (each.movedim(1, -1) * factors).sum(-1)
-        return reduce(rows, None, reduction, input)
+        return reduce((each * factors).sum(-1), None, reduction, input)
     index, valid = class_indices(target, classes, ignore_index)
     d = log_odds_against(logits, index)
-    rows = (gamma * F.logsigmoid(d)).exp() * softplus(d) * factors[index]
+    rows = _at_odds(d, gamma) * factors[index]
     rows, total = weigh(rows, index, valid, weight)
     return reduce(rows, total, reduction, input)
+
+
+def _at_odds(d: Tensor, gamma: float) -> Tensor:
+    """Return the focal loss of a class with these log odds against it; without p its slope is that of cross entropy."""
+    return (gamma * F.logsigmoid(d.clamp(max=FAR))).exp() * softplus(d)
 
 
 def _class_factors(alpha: float | Sequence[float] | Tensor | None, classes: int, logits: Tensor) -> Tensor:

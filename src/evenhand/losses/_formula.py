@@ -108,12 +108,13 @@ def _compute(z: Tensor, terms: _Terms, u: Tensor, q: Tensor, loss: Tensor, with_
         if with_gradient:
             u.addcmul_(q, spread.sub_(risk), value=-1).scatter_(1, correct, risk.neg_())
         return
+    if not terms.with_cross_entropy:
+        undefined = _undefined(z, correct, terms.spare)
+        loss.masked_fill_(undefined, torch.nan)
+        spread.masked_fill_(undefined, torch.nan)
     if with_gradient:
         u.addcmul_(q, spread, value=-1)
     if not terms.with_cross_entropy:
-        hidden = terms.spare or correct.dtype == torch.bool
-        undefined = z.isnan().any(1, keepdim=True) if hidden else z.gather(1, correct).isnan()
-        loss.masked_fill_(undefined, torch.nan)
         return
     own = z.gather(1, correct).to(u.dtype)
     if terms.offset is not None and terms.lift is not None:
@@ -169,15 +170,22 @@ def _fill_incorrect(out: Tensor, z: Tensor, correct: Tensor, offset: Tensor | No
         out.scatter_(1, correct, -torch.inf)
 
 
+def _undefined(z: Tensor, correct: Tensor, spare: int) -> Tensor:
+    """Tell which rows have a NaN or +inf that C would not see: cross entropy is NaN there, so C is as well."""
+    if spare or correct.dtype == torch.bool:
+        return ~(z.amax(1, keepdim=True) < torch.inf)
+    return ~(z.gather(1, correct) < torch.inf)
+
+
 def _log_odds(m: Tensor, own: Tensor) -> Tensor:
-    """Return m - own in the place of m; NaN where every class is masked, as in cross entropy."""
-    masked = _all_masked(m, own)
-    return m.sub_(own).masked_fill_(masked, torch.nan)
+    """Return m - own in the place of m; NaN where cross entropy is."""
+    undefined = _no_odds(m, own)
+    return m.sub_(own).masked_fill_(undefined, torch.nan)
 
 
-def _all_masked(m: Tensor, own: Tensor) -> Tensor:
-    """Tell which rows have no class left, from their largest incorrect logit (at least the lowest number) and z_g."""
-    return (m <= torch.finfo(m.dtype).min) & (own == -torch.inf)
+def _no_odds(m: Tensor, own: Tensor) -> Tensor:
+    """Tell in which rows z_g is +inf or every class is masked, from it and m, the largest incorrect logit or lowest."""
+    return (own == torch.inf) | ((m <= torch.finfo(m.dtype).min) & (own == -torch.inf))
 
 
 def _add_cross_entropy(loss: Tensor, d: Tensor, margin: Tensor | None) -> Tensor:
@@ -198,11 +206,28 @@ def _lift(offset: Tensor) -> Tensor | None:
 
 def log_odds_against(logits: Tensor, index: Tensor) -> Tensor:
     """Return d = logsumexp(rest) - z_g of each row, (N, ...): the log odds that its class is not the correct one."""
+    logits = undefined_as_nan(logits)
     rows = index.unsqueeze(1)
     own = logits.gather(1, rows)
     rest, m = _incorrect(logits, torch.zeros_like(logits, dtype=torch.bool).scatter(1, rows, 1), -torch.inf)
     d = m - own + torch.logsumexp(rest - m, 1, keepdim=True)
-    return torch.where(_all_masked(m, own), torch.nan, d).squeeze(1)
+    return d.squeeze(1)
+
+
+def log_odds_against_each(logits: Tensor) -> Tensor:
+    """Return for each class k the logsumexp of the other classes minus z_k, (..., K), without cancellation in 1 - p."""
+    top, place = logits.detach().max(-1, keepdim=True)
+    leads = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, place, 1)
+    # For every class but the leading one, the leading one is among the others, so the remaining sum is at least 1.
+    terms = (logits - top).exp()
+    left = torch.where(leads, 1.0, terms.sum(-1, keepdim=True) - terms).log() + top
+    behind = logits.masked_fill(leads, torch.finfo(logits.dtype).min).logsumexp(-1, keepdim=True)
+    return torch.where(leads, behind, left) - logits
+
+
+def undefined_as_nan(logits: Tensor) -> Tensor:
+    """Make the rows NaN, logits and gradient, that are NaN in cross entropy: with a NaN or +inf, or -inf only."""
+    return logits + torch.where(logits.detach().amax(1, keepdim=True).isfinite(), 0.0, torch.nan)
 
 
 def softplus(d: Tensor) -> Tensor:
@@ -212,7 +237,8 @@ def softplus(d: Tensor) -> Tensor:
 
 def _incorrect(z: Tensor, correct: Tensor, filler: float) -> tuple[Tensor, Tensor]:
     """Return the logits with the correct classes filled, and the largest remaining one of each row, detached."""
-    rest = z.clamp(min=torch.finfo(z.dtype).min).masked_fill(correct, filler)
+    lowest = torch.finfo(z.dtype).min
+    rest = torch.where(z < lowest, lowest, z).masked_fill(correct, filler)  # the gradient of clamp would hide a NaN
     return rest, rest.detach().amax(1, keepdim=True)
 
 
@@ -233,23 +259,22 @@ def differentiable(
     filler = -torch.inf
     if correct.dtype == torch.bool:
         mask, filler = correct, lowest  # every class may be correct, and a row of -inf has no softmax
-        own = torch.where(z.isnan().any(1, keepdim=True), torch.nan, 0.0)
     else:
         rows = correct.unsqueeze(1)
         mask = torch.zeros_like(z, dtype=torch.bool).scatter(1, rows, 1)
         own = z.gather(1, rows)
     rest, m = _incorrect(z, mask, filler)
     if spare:
-        own = torch.where(z.isnan().any(1, keepdim=True), torch.nan, own)
         rest, m = _incorrect(z, mask.scatter(1, rest.detach().topk(spare, 1).indices, 1), filler)
     u = (m - rest).clamp(max=FAR)
     powers = torch.exp(-u)
     total = powers.sum(1, keepdim=True)
     q = powers / total
     spread = (q * u).sum(1, keepdim=True)
-    complement = torch.where(m <= lowest, 0.0, spread + total.log())
-    loss = share * complement.masked_fill(own.isnan(), torch.nan)
-    gradient = share * q * (u - spread)
+    # A factor or a term that is NaN makes the gradient NaN as well, where a NaN filled in would make it 0.
+    defined = torch.where(_undefined(z, mask if correct.dtype == torch.bool else rows, spare), torch.nan, 1.0)
+    loss = share * torch.where(m <= lowest, 0.0, spread + total.log()) * defined
+    gradient = share * q * (u - spread * defined)
     if with_cross_entropy:
         if offset is not None or spare:
             shifted = z if offset is None else z + offset
@@ -258,7 +283,7 @@ def differentiable(
             powers = torch.exp(rest - m)
             total = powers.sum(1, keepdim=True)
             q = powers / total
-        d = torch.where(_all_masked(m, own), torch.nan, m - own + total.log())
+        d = m - own + total.log() + torch.where(_no_odds(m, own), torch.nan, 0.0)
         if margin is not None:
             d = d + margin.unsqueeze(1)
         risk = d.sigmoid()

@@ -95,7 +95,13 @@ def check_tensor(value: Any, name: str) -> None:
     """Refuse what is no tensor, or has lost its memory."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.as_tensor makes one.")
+    _check_dense(value, name)
     check_stored(value, name)
+
+
+def _check_dense(value: Tensor, name: str) -> None:
+    if value.layout is not torch.strided:
+        raise ValueError(f"{name} must be a dense tensor, got {value.layout}: its to_dense() makes one.")
 
 
 def check_stored(value: Any, name: str) -> None:
@@ -117,6 +123,8 @@ def check_stored(value: Any, name: str) -> None:
 
 def check_device(value: Tensor | None, name: str, device: torch.device) -> None:
     """Refuse a tensor on another device than the logits: a meta tensor would be taken for numbers."""
+    if value is not None:
+        _check_dense(value, name)
     if value is not None and value.device != device:
         raise ValueError(f"{name} must be on the device of the input, {device}, got {value.device}.")
 

@@ -55,7 +55,7 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     # A name with a dot: with_suffix would cut it.
     paths = [stem.with_name(stem.name + ending) for ending in figures.FORMATS]
     for path in paths:
-        figures.save_figure(figure, path)
+        figures.save_figure(figure, path, within=path.parent)
     return paths
 
 

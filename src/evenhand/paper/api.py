@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import check_folder
+from evenhand.core.files import check_folder, refuse_linked
 from evenhand.core.text import slug
 from evenhand.data.download import MissingData
 from evenhand.data.sources import load_source
@@ -77,6 +77,8 @@ def reproduce(
     """
     chosen, options, out = find_study(study), options or StudyOptions(), Path(out)
     check_folder(out)
+    for name in ("runs", folder_name(chosen, options), chosen.id):
+        refuse_linked(out / name / "any", [out])
     _check_records(chosen, records)
     kept = [] if records is None else records_in(records)
     if comparisons is not None and chosen.id != "claims":

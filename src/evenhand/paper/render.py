@@ -23,9 +23,9 @@ def write_reproduction(result: Reproduction, folder: Path) -> list[Path]:
 
 def write_pages(folder: Path, content: dict[str, Any], rows: Sequence[dict[str, Any]], page: str) -> list[Path]:
     """Write `table.json`, `table.csv` and `table.md`; return their paths."""
-    write_json(folder / "table.json", content)
-    write_csv(folder / "table.csv", rows)
-    write_text(folder / "table.md", page)
+    write_json(folder / "table.json", content, within=folder)
+    write_csv(folder / "table.csv", rows, within=folder)
+    write_text(folder / "table.md", page, within=folder)
     return [folder / name for name in ("table.json", "table.csv", "table.md")]
 
 

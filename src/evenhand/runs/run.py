@@ -135,9 +135,9 @@ class Run:
         """Return whether a file is there."""
         return is_regular(self.path / name, within=self.path)
 
-    def refuse_links(self) -> None:
-        """Refuse a run with a file or folder that is a link: taken as missing, it would be made anew."""
-        for name in (*names.FILES, *names.FOLDERS):
+    def refuse_links(self, *others: str) -> None:
+        """Refuse a run in which a file or folder, or one of `others`, is a link: taken as missing, it would be made."""
+        for name in (*names.FILES, *names.FOLDERS, *others):
             link = link_within(self.path / name, self.path)
             if link is not None:
                 raise EvenhandError(f"Cannot use {link}: {LINK}; put the file itself there.")
@@ -322,7 +322,17 @@ class Run:
         calibration = self._read_predictions(names.CALIBRATION, "calibration")
         with self._naming(names.CALIBRATION):
             self._check_counts(calibration)
+            self._check_calibration_score(calibration)
         return calibration
+
+    def _check_calibration_score(self, calibration: Predictions) -> None:
+        """Refuse targets that contradict the result in the summary."""
+        summary = none_if_unreadable(lambda: self.summary)
+        stored, confusion = None if summary is None else summary.calibration, calibration.confusion
+        for what, found in (("images", confusion.sum(1)), ("correct", confusion.diagonal())) if stored else ():
+            if list(getattr(stored, what)) != found.tolist():
+                whose = "images by class" if what == "images" else "correct answers by class"
+                raise EvenhandError(f"its {whose} differ from those in {names.SUMMARY}; it was changed.")
 
     def write_calibration_predictions(self, predictions: Predictions) -> None:
         """Write the predictions of the calibration images."""

@@ -109,6 +109,13 @@ class Selected(StoredModel):
     """The epoch that plain accuracy would select."""
 
 
+class CalibrationCounts(StoredModel):
+    """The images by class that were set aside for calibration, and how many of them are answered correctly."""
+
+    images: tuple[_Count, ...]
+    correct: tuple[_Count, ...]
+
+
 class WorstClass(StoredModel):
     """The class with the lowest recall."""
 
@@ -184,6 +191,8 @@ class Summary(StoredModel):
     seed: _Count
     epochs: _Count
     selected: Selected
+    calibration: CalibrationCounts | None = None
+    """None: there are no such images, or an earlier version wrote this."""
     seconds_per_epoch: _Positive
     notes: tuple[str, ...] = ()
     images: _Count

@@ -67,6 +67,8 @@ class FeatureStore:
         """
         found: set[bytes] = set()
         seen = set() if seen is None else seen
+        if self.folder.is_symlink():  # to files of others
+            return found
         for path in sorted(self.folder.glob("*.npz")):
             if len(found) < len(rows) and path.name not in seen:
                 found |= self._read(path, rows, into)
@@ -78,7 +80,7 @@ class FeatureStore:
         path = self.folder / f"{uuid.uuid4().hex}.npz"
         names = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1)
         try:
-            with replacing(path) as temporary, temporary.open("wb") as file:
+            with replacing(path, within=self.folder.parent) as temporary, temporary.open("wb") as file:
                 np.savez(file, key=np.array(self.key), digests=names, features=features)
         except (EvenhandError, OSError, ValueError) as error:  # a zip file cut short raises the last
             _logger.warning("Features are not stored for the next run. %s", error)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import read_json, write_json
-from evenhand.core.locks import Lock, is_locked, take_lock
+from evenhand.core.locks import Lock, is_locked, remove_foreign, take_lock
+from evenhand.core.opening import make_folder
 from evenhand.training._feature_cache import FeatureStores
 
 CLAIMS = "claims"
@@ -136,7 +137,8 @@ class _Patience:
 @contextmanager
 def _mutex(folder: Path) -> Iterator[None]:
     """Let one process at a time read and add claims, which takes milliseconds."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, within=folder.parent.parent)  # a link there may lead to files of others
+    remove_foreign(folder / "lock")
     lock = FileLock(folder / "lock", thread_local=False)
     with suppress(Timeout):  # a suspended process: at worst, features are computed twice
         lock.acquire(timeout=_MUTEX_SECONDS)

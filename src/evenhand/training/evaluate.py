@@ -198,6 +198,7 @@ def _summarise(folder: Run, predictions: Predictions) -> dict[str, Any]:
         weights=weights_epoch(folder.selected_weights),
         adjustment=None if adjustment is None else adjustment.model_dump(mode="json", exclude_unset=True),
         validation=folder.validation_predictions,
+        calibration=folder.calibration_predictions,
     )
 
 

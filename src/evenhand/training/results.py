@@ -46,6 +46,7 @@ def summarise_run(
     weights: int | None,
     adjustment: Mapping[str, Any] | None = None,
     validation: Predictions | None = None,
+    calibration: Predictions | None = None,
 ) -> dict[str, Any]:
     """Return the summary of a trained run, as :class:`evenhand.runs.schemas.Summary` reads it.
 
@@ -59,6 +60,7 @@ def summarise_run(
         weights: the epoch of its weights, if they name it.
         adjustment: of the logits after training, as :class:`evenhand.runs.schemas.Adjustment` reads it.
         validation: predictions of the validation images.
+        calibration: predictions of the calibration images.
     """
     selected, adjusted = selection(history, config.select, objective.first_epoch, weights), {}
     if adjustment is not None and predictions.adjustment is not None:
@@ -73,6 +75,7 @@ def summarise_run(
         **({} if config.start.weights is None else {"parent": config.start.model_dump(mode="json")}),
         "epochs": len(history),
         "selected": selected,
+        **({} if calibration is None else {"calibration": _counts(calibration)}),
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
         "resolved": {**prepared.resolved(), "precision": precision},
         "parts": objective.describe(find_shot_groups(predictions.train_counts)),
@@ -83,6 +86,12 @@ def summarise_run(
     idle = objective.idle_parts(int(selected["epoch"]))
     worst = ended_at_worst(history, selected["epoch"])
     return {**summary, "failures": [*idle, *([worst] if worst else []), *summary["failures"]]}
+
+
+def _counts(predictions: Predictions) -> dict[str, list[int]]:
+    """Return images and correct answers by class, as :class:`evenhand.runs.schemas.CalibrationCounts` reads them."""
+    confusion = predictions.confusion
+    return {"images": confusion.sum(1).tolist(), "correct": confusion.diagonal().tolist()}
 
 
 def describe_fitted(fitted: FittedAdjustment) -> dict[str, Any]:

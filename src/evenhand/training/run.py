@@ -199,6 +199,7 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
             weights=weights_epoch(run.selected_weights),
             adjustment=adjustment,
             validation=validation,
+            calibration=calibration,
         )
         run.write_summary(summary)
     fabric.barrier()

@@ -127,7 +127,7 @@ class _Wandb:
 
     def __init__(self, run: Run) -> None:
         wandb: Any = importlib.import_module("wandb")
-        run.refuse_links()
+        run.refuse_links("wandb")
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=run.path.name,

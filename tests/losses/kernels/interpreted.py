@@ -4,6 +4,7 @@ import itertools
 import math
 
 import torch
+import undefined
 from torch.testing import assert_close
 
 from evenhand.losses.functional import complement_cross_entropy, complement_entropy
@@ -49,6 +50,9 @@ def main() -> None:
     wanted = complement_cross_entropy(z.double(), zero, reduction="none").float().double()
     assert_close(value, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
     assert complement_cross_entropy(torch.zeros(0, 4), torch.zeros(0).long()).isnan()
+    for name in undefined.SETTINGS:
+        undefined.check(complement_cross_entropy, name)
+        cases += 1
     print(f"{cases} cases agree")  # noqa: T201
 
 

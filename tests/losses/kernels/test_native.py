@@ -151,9 +151,9 @@ def test_infinite_and_undefined_logits(half, k):
             (0.0, -inf, 1.0),
             (-inf, 1.0, 2.0),
             (3.0, -inf, -inf),
-            (inf, 0.0, 1.0),
             (3e38, -3e38, 1e38),
             (-3e38, 3e38, 3e38),
+            (inf, 0.0, 1.0),
             (nan, 0.0, 1.0),
             (0.0, nan, 1.0),
             (0.0, inf, 1.0),
@@ -164,12 +164,12 @@ def test_infinite_and_undefined_logits(half, k):
     logits = logits.bfloat16() if half else logits
     loss, gradient = run(logits, torch.zeros(9, dtype=torch.long))
     wanted, wanted_gradient = expected(logits, torch.zeros(9, dtype=torch.long))
-    assert loss.isnan().tolist() == [False] * 6 + [True] * 3
-    assert_close(loss[:6].double(), wanted[:6].float().double(), rtol=1e-6, atol=1e-6)  # as float32 holds it: inf
-    assert_close(gradient[:6].double(), wanted_gradient[:6], rtol=2**-8, atol=1e-7)
+    assert loss.isnan().tolist() == [False] * 5 + [True] * 4
+    assert_close(loss[:5].double(), wanted[:5].float().double(), rtol=1e-6, atol=1e-6)  # as float32 holds it: inf
+    assert_close(gradient[:5].double(), wanted_gradient[:5], rtol=2**-8, atol=1e-7)
     only = run(logits, torch.zeros(9, dtype=torch.long), with_cross_entropy=False)[0]
-    assert only.isnan().tolist() == [False] * 6 + [True] * 3
-    assert_close(only[:6].double(), expected(logits[:6], torch.zeros(6).long(), with_cross_entropy=False)[0])
+    assert only.isnan().tolist() == [False] * 5 + [True] * 4
+    assert_close(only[:5].double(), expected(logits[:5], torch.zeros(5).long(), with_cross_entropy=False)[0])
 
 
 def test_a_nan_of_any_payload_is_kept():

@@ -55,6 +55,7 @@ WRONG_VECTORS = {
     "bool": VECTOR > 0,
     "complex": VECTOR + 0j,
     "meta": VECTOR.to("meta"),
+    "sparse": VECTOR.to_sparse(),
 }
 OTHER_DTYPES = {"float64": VECTOR.double(), "float16": VECTOR.half(), "bfloat16": VECTOR.bfloat16()}
 WRONG_TARGETS = {
@@ -68,6 +69,9 @@ WRONG_TARGETS = {
     "bool": TARGET > 0,
     "float": TARGET.float(),
     "meta": TARGET.to("meta"),
+    "sparse": TARGET.to_sparse(),
+    "uint64": TARGET.to(torch.uint64),
+    "one-hot": torch.eye(K, dtype=torch.int64)[TARGET],
 }
 WRONG_LOGITS = {
     "one dimension": LOGITS[0],
@@ -79,6 +83,10 @@ WRONG_LOGITS = {
     "complex": LOGITS + 0j,
     "float64": LOGITS.double(),
     "float16": LOGITS.half(),
+    "sparse": LOGITS.to_sparse(),
+    "of MKL-DNN": LOGITS.to_mkldnn(),
+    "float8": LOGITS.to(torch.float8_e4m3fn),
+    "nothing": None,
 }
 
 
@@ -95,6 +103,8 @@ CALLS = {
     "images": {"logits": LOGITS[..., None], "target": TARGET[:, None]},
     "reduction": {"reduction": "average"},
     "no reduction": {"reduction": ""},
+    "share is NaN": {"share": float("nan")},
+    "share is infinite": {"share": float("-inf")},
 }
 LINEAR_CALLS = {
     **cases(WRONG_VECTORS, "bias", "class_weight", "offset", "margin", "shares"),
@@ -105,8 +115,21 @@ LINEAR_CALLS = {
     **cases({"no class": WEIGHT[:0], "int64": WEIGHT.long(), "complex": WEIGHT + 0j}, "weight"),
     **cases({"meta": WEIGHT.to("meta")}, "weight"),
     "reduction": {"reduction": "none"},
+    "share is NaN": {"share": float("nan")},
+    "share is infinite": {"share": float("-inf")},
+    "sparse features": {"features": FEATURES.to_sparse()},
+    "sparse weight": {"weight": WEIGHT.to_sparse()},
     "wanted, one": {"wanted": [True]},
     "wanted, four": {"wanted": [True] * 4},
+}
+# What torch refuses itself, and what is refused as cross entropy does: a storage that is gone or was cut.
+NO_VALUES = {
+    "ignore_index of float": {"ignore_index": 1.5},
+    "ignore_index beyond int64": {"ignore_index": 2**63},
+    "no ignore_index": {"ignore_index": None},
+    "share of text": {"share": "1"},
+    "reduction of nothing": {"reduction": None},
+    "a list": {"target": [0] * N},
 }
 NO_CLASSES = cases({str(x): torch.where(TARGET == 1, x, TARGET) for x in (K, -1, 10**12, -(2**62))}, "target")
 
@@ -125,13 +148,32 @@ def answer(call: Callable[..., object], changes: dict[str, object]) -> str:
         (linear_loss, LINEAR_CALLS, "ValueError"),
         (loss, NO_CLASSES, "IndexError"),
         (linear_loss, NO_CLASSES, "IndexError"),
+        (loss, NO_VALUES, "RuntimeError"),
+        (linear_loss, NO_VALUES, "RuntimeError"),
     ],
-    ids=["loss", "linear loss", "targets", "targets of the linear loss"],
+    ids=["loss", "linear loss", "targets", "targets of the linear loss", "types", "types of the linear loss"],
 )
 def test_what_is_refused(call, calls, error):
     """All calls in one process, since to start one takes longer."""
     answers = outcome(lambda: {name: answer(call, changes) for name, changes in calls.items()})
     assert answers == f"value {dict.fromkeys(calls, error)}"
+
+
+def cut(x: Tensor, share: int) -> Tensor:
+    x = x.clone()
+    x.untyped_storage().resize_(x.untyped_storage().nbytes() // 2 * share)
+    return x
+
+
+@pytest.mark.parametrize("share", [0, 1], ids=["freed", "cut"])
+def test_storages_that_are_gone(share):
+    """Asked before anything is read, in every argument."""
+    tensors = {"logits": LOGITS, "target": TARGET} | dict.fromkeys(("weight", "offset", "margin", "shares"), VECTOR)
+    linear = {"features": FEATURES, "weight": WEIGHT, "target": TARGET}
+    linear |= dict.fromkeys(("bias", "class_weight", "offset", "margin", "shares"), VECTOR)
+    for call, given in ((loss, tensors), (linear_loss, linear)):
+        answers = outcome(lambda c=call, g=given: {name: answer(c, {name: cut(x, share)}) for name, x in g.items()})
+        assert answers == f"value {dict.fromkeys(given, 'RuntimeError')}"
 
 
 @pytest.mark.parametrize("name", ["weight", "offset", "margin", "shares"])

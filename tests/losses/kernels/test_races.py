@@ -10,9 +10,19 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from evenhand.losses import linear_complement_cross_entropy, set_backend
-from evenhand.losses.functional import complement_cross_entropy, complement_entropy
-from evenhand.losses.kernels import linear, native
+from evenhand.losses import (
+    ComplementCrossEntropyHead,
+    ComplementCrossEntropyLoss,
+    linear_complement_cross_entropy,
+    set_backend,
+)
+from evenhand.losses.functional import (
+    adjusted_cross_entropy,
+    complement_cross_entropy,
+    complement_entropy,
+    focal_loss,
+)
+from evenhand.losses.kernels import linear, native, operators  # noqa: F401, it registers itself
 
 from .isolated import outcome
 
@@ -88,6 +98,20 @@ LOSSES = {
     "linear, in blocks of classes": lambda z, t: linear_complement_cross_entropy(
         z[:8], t[:8], torch.eye(CLASSES, requires_grad=True)
     ),
+    "focal": focal_loss,
+    "margin": lambda z, t: adjusted_cross_entropy(z, t, VECTOR, margin=VECTOR),
+    "counts": lambda z, t: complement_cross_entropy(z, t, counts=range(1, CLASSES + 1), tau=0.5),
+    "spare": lambda z, t: complement_cross_entropy(z, t, spare=1, share=VECTOR),
+    "smoothed": lambda z, t: complement_cross_entropy(z, t, VECTOR, label_smoothing=0.1),
+    "rivals": lambda z, t: complement_cross_entropy(z, t, rivals=torch.ones(CLASSES, CLASSES, dtype=torch.bool)),
+    "module": lambda z, t: ComplementCrossEntropyLoss(weight=VECTOR)(z, t),
+    "head": lambda z, t: ComplementCrossEntropyHead(CLASSES, CLASSES)(z, t),
+    "operator": lambda z, t: torch.ops.evenhand.complement_cross_entropy(
+        z, t, VECTOR, VECTOR, VECTOR, VECTOR, 0.0, True, -100, "sum", True
+    )[1].amax(),
+    "a view of the target": lambda z, t: complement_cross_entropy(z[::2], t[::2]),
+    "bfloat16": lambda z, t: complement_cross_entropy(z.bfloat16(), t, offset=VECTOR),
+    "float64": lambda z, t: complement_cross_entropy(z.double(), t, offset=VECTOR),
 }
 
 
@@ -106,12 +130,14 @@ def race(loss, backend: str) -> set[bool]:
     thread = threading.Thread(target=disturb)
     thread.start()
     seen = {True}
-    stop = time.monotonic() + 0.5
-    while time.monotonic() < stop:
-        with contextlib.suppress(IndexError, RuntimeError):
-            seen.add(bool(loss(logits, target) < 100))
-    finished.set()
-    thread.join()
+    stop = time.monotonic() + 0.3
+    try:
+        while time.monotonic() < stop:
+            with contextlib.suppress(IndexError, RuntimeError):
+                seen.add(bool(loss(logits, target) < 100))
+    finally:
+        finished.set()
+        thread.join()
     return seen
 
 

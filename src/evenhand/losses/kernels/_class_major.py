@@ -24,9 +24,10 @@ class Layer(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The settings of each row, (N): its class, its margin in H, the factor of C, and the weight of its loss."""
+    """The settings of each row, (N): its class, whether it counts, its margin in H, the factor of C, and its weight."""
 
     classes: Tensor
+    valid: Tensor | None
     margin: Tensor | None
     share: float | Tensor
     scale: Tensor
@@ -71,13 +72,15 @@ def loss_and_gradients(layer: Layer, rows: Rows, offset: Tensor | None) -> tuple
     total = torch.where(total == 0, 1.0, total)  # every wrong class is masked: C = 0
     mean_v = spread / total
     d = torch.where(m > torch.finfo(torch.float32).min, m.double(), -torch.inf) - own  # NaN: every class is masked
+    d.masked_fill_(own == torch.inf, torch.nan)
     if offset is None or factors is None:
         d += total.log()
     else:
         d += weighted.log() + (offset.amax() - offset[rows.classes])
     if rows.margin is not None:
         d += rows.margin
-    loss = (rows.scale * (torch.nn.functional.softplus(d, threshold=60.0) + rows.share * (total.log() + mean_v))).sum()
+    losses = rows.scale * (torch.nn.functional.softplus(d, threshold=60.0) + rows.share * (total.log() + mean_v))
+    loss = (losses if rows.valid is None else torch.where(rows.valid, losses, 0.0)).sum()
     risk = d.sigmoid()
     each = rows.scale / total
     pull = each * risk if factors is None else rows.scale * risk / torch.where(weighted == 0, 1.0, weighted)

@@ -117,9 +117,10 @@ static inline row_terms finish_row(const job *a, float own, int64_t g, row_sums 
         if (s.total == 0) s = (row_sums){-INFINITY, 1, 0, 1};
     }
     const double log_total = log(s.total), mean_v = s.spread / s.total, each = scale / s.total;
-    double risk = isnan(mean_v) ? mean_v : 0, h = isnan(own) ? own : 0; /* what is undefined is not hidden */
+    const double undefined = own < INFINITY ? 0 : NAN; /* as in cross entropy, in C too, which ignores this logit */
+    double risk = isnan(mean_v) ? mean_v : undefined, h = undefined;
     if (a->h != 0) {
-        double d = (double)s.largest - own; /* first, since beside huge logits nothing else would be left */
+        double d = (double)s.largest - own + undefined; /* first: with huge logits nothing else would be left */
         d += a->factors ? log(s.weighted) + (a->top - a->offset[g]) : log_total;
         if (a->margin) d += a->margin[g];
         const double power = exp(-fabs(d));

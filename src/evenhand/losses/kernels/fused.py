@@ -11,7 +11,15 @@ from torch.compiler import is_compiling
 
 from evenhand.losses._complement import graph_is_kept, transforms_active
 from evenhand.losses._formula import differentiable, loss_and_gradient
-from evenhand.losses._input import check, check_device, check_per_class, check_stored, class_indices, weigh
+from evenhand.losses._input import (
+    check,
+    check_device,
+    check_number,
+    check_per_class,
+    check_stored,
+    class_indices,
+    weigh,
+)
 from evenhand.losses.kernels import native
 from evenhand.losses.kernels.backend import chosen
 
@@ -112,6 +120,8 @@ def check_terms(logits: Tensor, terms: Terms) -> None:
             f"logits must be (N, K) in float32 or bfloat16 and target int64 (N), got {logits.dtype} of shape "
             f"{tuple(logits.shape)} and {terms.target.dtype} of shape {tuple(terms.target.shape)}."
         )
+    if not isinstance(terms.share, Tensor):
+        check_number(terms.share, "share")
     for name, value in zip(Terms._fields, terms, strict=True):
         if not isinstance(value, Tensor):
             continue

@@ -91,15 +91,16 @@ def cce_kernel(
     if shares is not None:
         c = tl.load(shares + g)
     value = tl.where(masked, 0.0, c * (tl.log(total) + mean_v))
-    value = tl.where(own == own, value, own)  # C ignores the logit of the correct class, but NaN there is not hidden
-    risk = tl.zeros((), tl.float32)
+    undefined = tl.where(own < float("inf"), 0.0, float("nan"))  # as in cross entropy, in C too, which ignores own
+    value += undefined
+    risk = undefined
     if WITH_H:
         if offset is not None:
             own_offset = tl.load(offset + g)
-            d = (m_h - own) + (tl.log(tl.where(total_h == 0.0, 1.0, total_h)) - own_offset)
+            d = (m_h - own + undefined) + (tl.log(tl.where(total_h == 0.0, 1.0, total_h)) - own_offset)
             d = tl.where((m_h <= LOWEST) & (own + own_offset == -float("inf")), float("nan"), d)
         else:
-            d = (m - own) + tl.log(total)
+            d = (m - own + undefined) + tl.log(total)
             d = tl.where(masked & (own == -float("inf")), float("nan"), d)  # every class is masked
         if margin is not None:
             d += tl.load(margin + g)
@@ -119,7 +120,7 @@ def cce_kernel(
             x = tl.load(z + k, mask=(k < classes) & (k != g), other=-float("inf")).to(tl.float32)
             v = _distance(m, x)
             q = tl.exp(-v) / total
-            slope = c * (q * v - q * mean_v)
+            slope = c * (q * v - q * mean_v) + undefined
             if WITH_H:
                 r = q
                 if offset is not None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from evenhand.losses._cce import complement_factor
 from evenhand.losses._counts import Counts, logit_offset
-from evenhand.losses._input import check, check_device, check_per_class, check_tensor, class_indices
+from evenhand.losses._input import check, check_device, check_number, check_per_class, check_tensor, class_indices
 from evenhand.losses.kernels import _class_major
 from evenhand.losses.kernels.fused import Terms, compute, refuse_learned
 
@@ -98,6 +98,8 @@ def check_linear(features: Tensor, weight: Tensor, bias: Tensor | None, settings
     if target.is_floating_point():
         raise ValueError("target must hold class indices here, got class probabilities.")
     vectors = {"bias": bias, "offset": offset, "margin": margin, "share": share if isinstance(share, Tensor) else None}
+    if not isinstance(share, Tensor):
+        check_number(share, "share")
     for name, vector in vectors.items():
         check_per_class(vector, name, classes)
     for name, value in {**vectors, "weight": weight, "target": target, "class_weight": class_weight}.items():
@@ -182,7 +184,9 @@ def loss_and_gradients(
     x = features.to(weight.dtype)
     index, valid = class_indices(target.clone(), len(weight), ignore_index)  # another thread may change the target
     scale = torch.ones_like(index, dtype=torch.float32) if class_weight is None else class_weight.float()[index]
-    scale = scale if valid is None else torch.where(valid, scale, 0.0)
+    if valid is not None:  # an ignored row adds nothing, whatever its features are
+        scale = torch.where(valid, scale, 0.0)
+        x = torch.where(valid.unsqueeze(1), x, 0.0)
     whole = scale.new_ones(())
     if reduction == "mean":
         total = scale.sum()
@@ -193,10 +197,11 @@ def loss_and_gradients(
     if wanted[1] and not small and _class_major.suits(layer, offset):
         by_row = share.float()[index] if isinstance(share, Tensor) else share
         back = None if margin is None else margin[index]
-        rows = _class_major.Rows(index, back, by_row, scale)
+        rows = _class_major.Rows(index, valid, back, by_row, scale)
         loss, by_features, by_weight, by_bias = _class_major.loss_and_gradients(layer, rows, offset)
         return (loss * whole).float(), by_features.to(features.dtype), by_weight, by_bias
-    terms = Terms(index, None, offset, margin, share, True, -1, "none")
+    counted = index if valid is None else torch.where(valid, index, -1)
+    terms = Terms(counted, None, offset, margin, share, True, -1, "none")
     loss, *gradients = _in_chunks(layer, terms, scale, wanted, features.dtype)
     return loss * whole, gradients[0], gradients[1], gradients[2]
 

@@ -20,7 +20,7 @@ from matplotlib.textpath import text_to_path
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
-from evenhand.core.files import replacing
+from evenhand.core.files import write_bytes
 from evenhand.core.text import visible
 
 # Okabe and Ito's palette, safe for any kind of colour vision; without yellow, which is too pale on white.
@@ -223,8 +223,13 @@ def figure_bytes(figure: Figure, ending: str) -> bytes:
     return file.getvalue()
 
 
-def save_figure(figure: Figure, path: Path | str) -> None:
+def save_figure(figure: Figure, path: Path | str, *, within: Path | None = None) -> None:
     """Write a figure as PNG, SVG or PDF, by the suffix of the path.
+
+    Args:
+        figure: any matplotlib figure.
+        path: the file.
+        within: a folder above it, below which links are replaced rather than followed.
 
     Example:
         >>> import tempfile
@@ -239,8 +244,7 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     if path.suffix.lower() not in FORMATS:
         raise EvenhandError(f"A figure is saved as .png, .svg or .pdf, got {path.name!r}.")
     content = figure_bytes(figure, path.suffix)
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+    write_bytes(path, content, within=within)
 
 
 @contextmanager
