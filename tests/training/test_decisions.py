@@ -99,7 +99,7 @@ def test_sets_of_predict_are_those_of_the_thresholds(run: Run, images: list[np.n
     np.testing.assert_array_equal(batch.sets, expected)
     assert batch.answered is not None
     np.testing.assert_array_equal(batch.answered, answer_rule(run, 0.2).answered(batch.probabilities))
-    assert any("In every set, as 4 images are needed: '5 (0)'" in line for line in model.describe())
+    assert any("In every set, with fewer than 4 calibration images: '5 (0)'" in line for line in model.describe())
 
 
 def test_coverage_in_evaluate_is_counted_on_test_images(run: Run) -> None:
@@ -256,6 +256,7 @@ def test_a_matrix_with_errors_is_refused(tmp_path: Path) -> None:
         "t,a,b\na,0,1\nb,3\n": "the row of 'b' has 1 costs, but there are 2 columns.",
         "t,a,b\na,0,1\nb,inf,0\n": "the cost of 'b' predicted as 'a' must be finite, got inf.",
         "t,a,b\na,1,1\nb,2,2\n": "Every decision costs the same",
+        "0,1,2\na,0,1\n": "its first row must name the predicted classes, got '0,1,2'",
     }.items():
         path.write_text(text)
         with pytest.raises(EvenhandError, match=r"^Cannot read costs from ") as refused:

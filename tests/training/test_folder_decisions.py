@@ -128,7 +128,7 @@ def test_the_card_states_what_is_guaranteed(run: Run, costs: Path, tmp_path: Pat
     folder = export_folder(run.path, tmp_path / "sets", coverage=0.8, min_precision=0.2).path
     card = (folder / "README.md").read_text("utf-8")
     assert f"with a probability of at least 0.8; calibrated on {number} calibration images." in card
-    assert "In every set, as 4 images are needed: '5 (0)'" in card
+    assert "In every set, with fewer than 4 calibration images: '5 (0)'" in card
     assert "Answers have a precision of at least 0.2 in each shot group, with 90% confidence" in card
     sets = set_rule(run, 0.8).sets([np.exp(run.predictions.log_probabilities())])
     assert f"{(sets.sum(1) > 1).mean():.1%} of them several" in card
@@ -231,6 +231,20 @@ def test_folders_of_earlier_versions_are_loaded(run: Run, images: list[np.ndarra
     for ask in (lambda: load_unsure(folder, coverage=0.9), lambda: evenhand.load(folder, prior="train")):
         with pytest.raises(EvenhandError, match=r"has no decisions.json, which .* need; export it again\."):
             ask()
+
+
+def test_a_model_folder_is_named_where_a_run_is_needed(run: Run, costs: Path, tmp_path: Path) -> None:
+    folder = export_folder(run.path, tmp_path / "model").path
+    for args in (
+        ["evaluate", folder],
+        ["evaluate", folder, "--costs", costs],
+        ["evaluate", folder, "--coverage", "0.9"],
+        ["export", folder, "--folder", tmp_path / "again"],
+    ):
+        done = CliRunner().invoke(app, list(map(str, args)))
+        assert isinstance(done.exception, EvenhandError)
+        assert "model is no run: it is a model folder, for predict and load; give the run" in str(done.exception)
+    assert not (tmp_path / "again").exists()
 
 
 def test_the_command_line_answers_as_exported(run: Run, costs: Path, tmp_path: Path) -> None:

@@ -59,16 +59,15 @@ def predict(
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.text import clipped
-    from evenhand.runs.model_folder import is_model_folder, read_decisions
+    from evenhand.runs.model_folder import exported_with
     from evenhand.training.decisions import load_unsure, refuse_combined
     from evenhand.training.predict import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:
         raise EvenhandError(f"There is no file or folder {clipped(lost[0])}.")
-    if is_model_folder(run) and not any((costs, prior, coverage, min_precision)):
-        stored = read_decisions(run)
-        coverage, min_precision = stored.coverage, stored.min_precision
+    if (costs, prior, coverage, min_precision) == (None,) * 4:
+        coverage, min_precision = exported_with(run)
     if coverage is None and min_precision is None:
         model = load(run, ensemble=ensemble, prior=prior, costs=costs)
         show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))

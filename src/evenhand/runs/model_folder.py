@@ -8,11 +8,10 @@ from pydantic import Field, model_validator
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
+from evenhand.runs.filenames import DECISIONS, MODEL_CONFIG, MODEL_WEIGHTS
 from evenhand.runs.run import Run, read_stored
 from evenhand.runs.schemas import StoredModel
 
-WEIGHTS, CONFIG, DECISIONS = "model.safetensors", "config.json", "decisions.json"
-"""Files of a model folder."""
 _LARGEST = 2**27
 _Shares = tuple[Annotated[float, Field(gt=0, le=1)], ...]
 _Probabilities = tuple[Annotated[float, Field(ge=0, le=1 + 1e-6)], ...]
@@ -78,7 +77,7 @@ class StoredDecisions(StoredModel):
 def is_model_folder(path: os.PathLike[str] | str) -> bool:
     """Return whether a path is a folder that `evenhand export --folder` wrote."""
     folder = Run(Path(path))
-    return folder.has(WEIGHTS) and folder.has(CONFIG) and not folder.begun
+    return folder.has(MODEL_WEIGHTS) and folder.has(MODEL_CONFIG) and not folder.begun
 
 
 def read_decisions(path: os.PathLike[str] | str) -> StoredDecisions:
@@ -93,6 +92,14 @@ def read_decisions(path: os.PathLike[str] | str) -> StoredDecisions:
             f"{folder} has no {DECISIONS}, which costs, class shares and coverage need; export it again."
         )
     return read_stored(StoredDecisions, folder / DECISIONS, _LARGEST, within=folder)
+
+
+def exported_with(path: os.PathLike[str] | str) -> tuple[float | None, float | None]:
+    """Return the coverage and the precision that a model folder was exported with; None: not asked for."""
+    if not is_model_folder(path) or not Run(Path(path)).has(DECISIONS):
+        return None, None
+    stored = read_decisions(path)
+    return stored.coverage, stored.min_precision
 
 
 def write_decisions(folder: Path, decisions: StoredDecisions) -> None:

@@ -152,6 +152,8 @@ class Run:
         if self.path.is_dir():
             linked = (self.path / names.CONFIG).is_symlink()
             found = f"its {names.CONFIG} is a link, which is not followed" if linked else f"it has no {names.CONFIG}"
+            if self.has(names.MODEL_WEIGHTS):
+                found = "it is a model folder, for predict and load; give the run that it was exported from"
             if (self.path / names.COMPARISON).is_file():
                 found = "it is a comparison; give the folder of one of its runs"
         elif self.path.is_file():

@@ -80,7 +80,10 @@ class SetRule:
         if self.too_few:
             counts = self.calibration.counts
             named = [f"{self.class_names[k]} ({counts[k]})" for k in self.calibration.too_few(self.coverage)]
-            lines.append(f"In every set, as {images_needed(self.coverage)} images are needed: {some(named)}.")
+            needed = images_needed(self.coverage)
+            lines.append(
+                f"In every set, with fewer than {needed} calibration image{'s' * (needed > 1)}: {some(named)}."
+            )
         return lines
 
 

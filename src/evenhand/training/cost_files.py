@@ -42,6 +42,8 @@ def _matrix(rows: list[list[str]], class_names: Sequence[str]) -> NDArray[np.flo
     if len(rows[0]) + 1 == max(map(len, rows)):  # a heading without a name for the true classes
         rows = [["", *rows[0]], *rows[1:]]
     predicted, true = rows[0][1:], [row[0] for row in rows[1:]]
+    if len(set(predicted) & set(class_names)) < 2:
+        raise ValueError(f"its first row must name the predicted classes, got {','.join(rows[0])!r}")
     check_classes(predicted, class_names, "cost", "columns")
     check_classes(true, class_names, "cost")
     found = np.zeros((len(class_names), len(class_names)))

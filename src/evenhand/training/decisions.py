@@ -15,7 +15,7 @@ from evenhand.metrics.costs import cost_of_decisions
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.held_out import as_used
-from evenhand.runs.model_folder import is_model_folder, read_decisions
+from evenhand.runs.model_folder import exported_with, is_model_folder
 from evenhand.runs.run import Run
 from evenhand.runs.unsure import (
     AnswerRule,
@@ -126,12 +126,10 @@ def load_unsure(
     elif Path(run).is_file():
         raise EvenhandError(f"{run} is a file of weights, which has no calibration images; give the folder of a run.")
     first = members[0]
-    if is_model_folder(first):
-        if coverage is None and min_precision is None:
-            stored = read_decisions(first)
-            coverage, min_precision = stored.coverage, stored.min_precision
-    else:
+    if not is_model_folder(first):
         first.require()
+    elif coverage is None and min_precision is None:
+        coverage, min_precision = exported_with(first)
     if len(members) > 1 and first.calibration_predictions is None and min_precision is None and coverage is not None:
         rule, folds = set_rule_of_folds(members, coverage)
         models = [load(each.path, device=device) for each in folds]
@@ -235,11 +233,18 @@ def evaluate_decisions(
 
 
 def check_decisions(
-    run: Run, *, costs: Path | str | None = None, coverage: float | None = None, min_precision: float | None = None
+    run: Run,
+    *,
+    costs: Path | str | None = None,
+    prior: str | None = None,
+    coverage: float | None = None,
+    min_precision: float | None = None,
 ) -> None:
     """Refuse what :func:`evaluate_decisions` would refuse, before images are predicted."""
+    run.require()
     if costs is not None:
         read_costs(costs, run.predictions.class_names)
+        change_prior(run, prior or "uniform")
     if coverage is not None:
         set_rule(run, coverage)
     if min_precision is not None:

@@ -24,6 +24,7 @@ from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.model_folder import exported_with
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.training.decisions import refuse_combined, stored_thresholds
@@ -98,6 +99,8 @@ def export_onnx(
         EvenhandError: packages of the extra `onnx` are missing, the network cannot be exported, or logits differ by
             more than `MOST_DIFFERENT`.
     """
+    if (costs, prior, coverage, min_precision) == (None,) * 4:
+        coverage, min_precision = exported_with(run)
     refuse_combined(coverage, min_precision, ensemble=ensemble, costs=costs, prior=prior)
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
     model = load(run, device="cpu", ensemble=ensemble, prior=prior, costs=costs)

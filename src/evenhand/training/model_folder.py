@@ -21,7 +21,7 @@ from evenhand.runs import filenames as names
 from evenhand.runs.calibration import CalibrationScores, read_calibration, score
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.held_out import one_per_group
-from evenhand.runs.model_folder import CONFIG, WEIGHTS, StoredDecisions, StoredScores, write_decisions
+from evenhand.runs.model_folder import StoredDecisions, StoredScores, write_decisions
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.runs.summary import summarise
@@ -81,6 +81,7 @@ def export_folder(
     folder = read_recommended(run).runs[0] if is_comparison(run) else Run(Path(run))
     if not folder.path.is_dir():
         raise EvenhandError(f"{folder.path} is not the folder of a run; the model card needs the results of one.")
+    folder.require()
     refuse_combined(coverage, min_precision, costs=costs, prior=prior)
     prior = prior or (None if costs is None else "uniform")
     model = load(folder.path, device="cpu", costs=costs, prior=prior)
@@ -93,8 +94,8 @@ def export_folder(
     with _new_folder(Path(out)) as temporary:
         assert isinstance(model.network, Classifier)  # a run is one network
         card = replace(model.card, backbone=None)  # its weights are in the file
-        save_weights(temporary / WEIGHTS, model.network, card)
-        write_json(temporary / CONFIG, _config(folder, model), indent=2)
+        save_weights(temporary / names.MODEL_WEIGHTS, model.network, card)
+        write_json(temporary / names.MODEL_CONFIG, _config(folder, model), indent=2)
         write_json(temporary / PREPROCESSING, _preprocessing(model), indent=2)
         if model.adjustment is not None:
             write_json(temporary / ADJUSTMENT, _adjustment(folder, model, prior), indent=2)

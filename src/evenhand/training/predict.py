@@ -24,7 +24,8 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
 from evenhand.models.transform import centre_crop
 from evenhand.runs.comparison import is_comparison, read_recommended
-from evenhand.runs.model_folder import DECISIONS, WEIGHTS, is_model_folder, read_decisions
+from evenhand.runs.filenames import DECISIONS, MODEL_WEIGHTS
+from evenhand.runs.model_folder import is_model_folder, read_decisions
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.training._ensemble import Ensemble, Member
@@ -320,7 +321,7 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
     if folder.is_file():
         return folder
     if is_model_folder(folder):
-        return folder / WEIGHTS
+        return folder / MODEL_WEIGHTS
     if not folder.is_dir():
         raise EvenhandError(f"There is no run or file of weights {folder}; give the folder of a run.")
     return Run(folder).weights
