@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from label_tables import averaged, flagged, gains, precision
 from study_tables import differences, networks, progress, references, study
 
 from evenhand.experiments.comparison import ComparisonResult
@@ -270,6 +271,16 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "road features": partial(study, "road-features"),
         "networks": networks,
         "progress": progress,
+    },
+    "docs/results/wrong-labels.md": {
+        "uniform": partial(precision, "photos", "uniform"),
+        "similar": partial(precision, "photos", "similar"),
+        "gains": gains,
+        "flagged": partial(flagged, "photos"),
+        "averaged": averaged,
+        "thinned uniform": partial(precision, "photos-thinned", "uniform"),
+        "thinned similar": partial(precision, "photos-thinned", "similar"),
+        "thinned flagged": partial(flagged, "photos-thinned"),
     },
     "docs/results/verdicts.md": {
         "trials": simulated_from,
