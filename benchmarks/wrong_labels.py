@@ -13,8 +13,9 @@ of each image is used. Finished runs in WORK are kept.
 import argparse
 import csv
 import json
+import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -214,10 +215,7 @@ def measure(found: WrongLabels, truth: dict[str, str]) -> dict[str, Any]:
         "wrong": {name: int(wrong[rows].sum()) for name, rows in inside.items()},
         "shot_rule": found.groups.rule,
         "average_precision": {
-            name: {
-                each: round(float(average_precision_score(wrong[rows], score[rows])), 5)
-                for each, rows in inside.items()
-            }
+            name: {each: _precision(wrong[rows], score[rows]) for each, rows in inside.items()}
             for name, score in scores.items()
         },
         "flagged": {
@@ -228,6 +226,14 @@ def measure(found: WrongLabels, truth: dict[str, str]) -> dict[str, Any]:
             )
         },
     }
+
+
+def _precision(wrong: NDArray[np.bool_], score: Floats) -> float | None:
+    return round(float(average_precision_score(wrong, score)), 5) if wrong.any() else None
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    return 100 * statistics.fmean([value for value in values if value is not None] or [math.nan])
 
 
 def _counts(flags: NDArray[np.bool_], wrong: NDArray[np.bool_]) -> dict[str, int]:
@@ -241,13 +247,8 @@ def show(rows: list[dict[str, Any]]) -> None:
             own = [row for row in rows if row["rate"] == rate and row["flips"] == kind]
             print(f"\n{rate:.0%} flipped, {kind}, {len(own)} seeds: average precision in %, {', '.join(GROUPS)}")
             for name in RANKINGS:
-                means = [100 * statistics.fmean(row["average_precision"][name][each] for row in own) for each in GROUPS]
+                means = [_mean(row["average_precision"][name][each] for row in own) for each in GROUPS]
                 print(f"  {name:42}", *(f"{mean:6.1f}" for mean in means))
-            best, usual = list(RANKINGS)[:2]
-            for each in GROUPS:
-                gaps = [row["average_precision"][best][each] - row["average_precision"][usual][each] for row in own]
-                low, high = 100 * min(gaps), 100 * max(gaps)
-                print(f"  difference, {each}: {100 * statistics.fmean(gaps):+.2f} [{low:+.2f}, {high:+.2f} over seeds]")
             for name in own[0]["flagged"]:
                 for each in GROUPS:
                     total = {
