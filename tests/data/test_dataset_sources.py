@@ -167,6 +167,23 @@ def test_unlabelled_splits_are_ignored_and_missing_labels_refused(tmp_path: Path
     assert_refused(path, "1 of 3 labels", "row 2")
 
 
+def test_splits_without_the_column_of_labels_are_ignored(tmp_path: Path) -> None:
+    labelled = hf_splits({"train": 8, "test": 4})
+    labelled["extra"] = labelled["train"].remove_columns("label")
+    labelled.save_to_disk(tmp_path / "saved")
+    for source in (tmp_path / "saved", f"hf:{tmp_path / 'saved'}"):
+        table = load_source(source)
+        assert len(table) == 12
+        assert table.notes[0] == "Ignored the split 'extra', which has no column 'label'."
+    (tmp_path / "files").mkdir()
+    for split, found in (("train", labelled["train"]), ("test", labelled["extra"])):
+        found.to_parquet(tmp_path / f"files/{split}-00000-of-00001.parquet")
+    table = load_source(tmp_path / "files")
+    assert table.splits is None
+    assert table.counts().tolist() == [4, 4]
+    assert table.notes[0] == "Ignored the split 'test', which has no column 'label'."
+
+
 def test_paths_instead_of_bytes(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     for row in range(4):
@@ -214,6 +231,7 @@ def test_duplicates_are_found_inside_a_file(tmp_path: Path) -> None:
         ({"image": [b"x"] * 0, "label": pa.array([], pa.int64())}, ("has no rows",)),
         ({"image": [b"x"] * 4, "label": [[0], [0, 1], [1], [1]]}, ("column 'label'", "has the type list")),
         ({"image": [b"x"] * 4, "label": [0.0, float("nan"), 1.0, 1.0]}, ("column 'label'", "has the type double")),
+        ({"image": [[1, 2]] * 4, "label": [0, 0, 1, 1]}, ("column 'image'", "has the type list", "encoded")),
         ({"image": [b"x"] * 4, "label": pa.nulls(4)}, ("column 'label'", "has the type null")),
     ],
 )

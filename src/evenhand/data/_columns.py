@@ -104,6 +104,9 @@ def find_image_column(source: str, columns: Sequence[Column], given: str | None)
         [each for each in columns if each.kind == "bytes"],
         [each for each in columns if each.kind == "text" and each.name.lower() in IMAGE_NAMES],
     )
+    unusable = [each.name for each in columns if each.name.lower() in IMAGE_NAMES]
+    if not any(tiers) and len(unusable) == 1:
+        return find_image_column(source, columns, unusable[0])  # says what is wrong with its type
     return _only(source, "image", next((tier for tier in tiers if tier), []), columns, IMAGE_NAMES[:2])
 
 

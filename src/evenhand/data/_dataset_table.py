@@ -77,14 +77,16 @@ def dataset_table(
     Raises:
         EvenhandError: a column is missing, several may be meant, or labels or splits cannot be used.
     """
-    columns = read_columns(parts[0].schema)
+    first = next((part for part in parts if SPLITS_BY_NAME.get((part.name or "").lower()) == "train"), parts[0])
+    columns = read_columns(first.schema)
     image = find_image_column(source, columns, options.get("image"))
     label = find_label_column(source, columns, options.get("label"))
-    others = [part for part in parts[1:] if not {image.name, label.name} <= set(part.schema.names)]
-    if others:
-        raise EvenhandError(f"{source} has the columns {image.name!r} and {label.name!r} in only some of its splits.")
-    _check_same(source, parts, (image, label))
     notes = list(notes)
+    for column in (image, label):
+        without = [part for part in parts if column.name not in part.schema.names]
+        notes += [f"Ignored the split {part.name!r}, which has no column {column.name!r}." for part in without]
+        parts = [part for part in parts if part not in without]
+    _check_same(source, parts, first, (image, label))
     used, splits = _choose_parts(source, parts, options.get("test"), notes)
     used, splits, values = _labelled(source, label, used, splits, notes)
     labels = read_labels(source, label, values)
@@ -118,18 +120,18 @@ def dataset_table(
     )
 
 
-def _check_same(source: str, parts: Sequence[Part], columns: Sequence[Column]) -> None:
+def _check_same(source: str, parts: Sequence[Part], first: Part, columns: Sequence[Column]) -> None:
     """Refuse splits or files in which a column has another type, or a label other classes behind its numbers."""
     schemas = [(part.name or source, part.schema) for part in parts] + [each for part in parts for each in part.others]
-    for name, schema in schemas[1:]:
+    for name, schema in schemas:
         own = {column.name: column for column in read_columns(schema)}
         for column in columns:
             found = own[column.name]
             alike = {column.kind, found.kind} <= {BYTES, STRUCT}  # both hold encoded images
             if not alike and (found.kind, found.class_names) != (column.kind, column.class_names):
                 raise EvenhandError(
-                    f"{source} has the column {column.name!r} as {column.describe()} in {schemas[0][0]!r}, but as "
-                    f"{found.describe()} in {name!r}; save them alike."
+                    f"{source} has the column {column.name!r} as {column.describe()} in {first.name or source!r}, but "
+                    f"as {found.describe()} in {name!r}; save them alike."
                 )
 
 
