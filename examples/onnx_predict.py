@@ -3,8 +3,9 @@
     evenhand export RUN --onnx model.onnx
     python examples/onnx_predict.py model.onnx IMAGE...
 
-Prints the most probable class of each image, or that of least expected cost for a model exported with --costs.
-Preprocessing and costs are stored in the model's metadata.
+Prints the most probable class of each image; for a model exported with --costs that of least expected cost, with
+--coverage the set of classes, and with --min-precision "unsure" where the answer is not sure enough. Preprocessing,
+costs and thresholds are stored in the model's metadata.
 """
 
 import argparse
@@ -75,8 +76,26 @@ def decide(logits: NDArray[np.float32], costs: list[list[float]] | None) -> int:
     """Return the most probable class, or with costs (true x predicted) the class of least expected cost."""
     if costs is None:
         return int(logits.argmax())
+    return int((probabilities(logits) @ np.array(costs)).argmin())
+
+
+def answer(logits: NDArray[np.float32], names: list[str], metadata: dict[str, Any]) -> str:
+    """Return the class, the classes of the prediction set, or "unsure", as the model was exported."""
+    sets, answers = metadata.get("set_thresholds"), metadata.get("answer_thresholds")
+    p = probabilities(logits).astype(np.float32)
+    best, found = int(p.argmax()), []
+    if answers:
+        found.append(names[best] if answers[best] is not None and p[best] >= answers[best] else "unsure")
+    if sets:
+        inside = [k for k in (-p).argsort() if k == best or sets[k] is None or p[k] >= sets[k]]
+        found.append("|".join(names[k] for k in inside))
+    return " ".join(found) or names[decide(logits, metadata.get("costs"))]
+
+
+def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the softmax of the logits of an image."""
     odds = np.exp(logits.astype(np.float64) - logits.max())
-    return int((odds / odds.sum() @ np.array(costs)).argmin())
+    return odds / odds.sum()
 
 
 def main() -> None:
@@ -99,7 +118,7 @@ def main() -> None:
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             sys.exit(f"Cannot read {image}: {error}.")
         (logits,) = session.run(["logits"], {"images": pixels[None]})
-        print(f"{image}: {class_names[decide(logits[0], metadata.get('costs'))]}")
+        print(f"{image}: {answer(logits[0], class_names, metadata)}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 import verdict_tables as verdicts
+from label_tables import averaged, flagged, gains, precision
 from study_tables import differences, networks, progress, records, reference_words, references, study, table
 
 from evenhand.experiments.comparison import ComparisonResult
@@ -296,6 +297,16 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "road features": partial(study, "road-features"),
         "networks": networks,
         "progress": progress,
+    },
+    "docs/results/wrong-labels.md": {
+        "uniform": partial(precision, "photos", "uniform"),
+        "similar": partial(precision, "photos", "similar"),
+        "gains": gains,
+        "flagged": partial(flagged, "photos"),
+        "averaged": averaged,
+        "thinned uniform": partial(precision, "photos-thinned", "uniform"),
+        "thinned similar": partial(precision, "photos-thinned", "similar"),
+        "thinned flagged": partial(flagged, "photos-thinned"),
     },
     "docs/results/verdicts.md": {
         "trials": verdicts.simulated_from,

@@ -36,7 +36,8 @@ def png(row: int, size: tuple[int, int] = (8, 8)) -> bytes:
 def write(path: Path, rows: int = 7, **columns: Any) -> Path:
     """Write a Parquet file with so many rows per group."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path, row_group_size=rows)
+    metadata = columns.pop("metadata", None)
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path, row_group_size=rows)
     return path
 
 
@@ -49,6 +50,14 @@ def hf_splits(counts: dict[str, int], label: str = "label") -> Any:
         made[split] = datasets.Dataset.from_dict(rows, features=features)
         start += count
     return datasets.DatasetDict(made)
+
+
+def class_labels(names: list[str], labels: Any) -> dict[str, Any]:
+    """Return columns whose schema names the classes as datasets does."""
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+    structs = [{"bytes": png(row), "path": None} for row in range(len(labels))]
+    table = pa.table({"image": structs, "label": labels})
+    return dict(zip(table.column_names, table.columns, strict=True)) | {"metadata": features.arrow_schema.metadata}
 
 
 def assert_refused(source: Path | str, *words: str, **options: Any) -> None:
@@ -158,6 +167,23 @@ def test_unlabelled_splits_are_ignored_and_missing_labels_refused(tmp_path: Path
     assert_refused(path, "1 of 3 labels", "row 2")
 
 
+def test_splits_without_the_column_of_labels_are_ignored(tmp_path: Path) -> None:
+    labelled = hf_splits({"train": 8, "test": 4})
+    labelled["extra"] = labelled["train"].remove_columns("label")
+    labelled.save_to_disk(tmp_path / "saved")
+    for source in (tmp_path / "saved", f"hf:{tmp_path / 'saved'}"):
+        table = load_source(source)
+        assert len(table) == 12
+        assert table.notes[0] == "Ignored the split 'extra', which has no column 'label'."
+    (tmp_path / "files").mkdir()
+    for split, found in (("train", labelled["train"]), ("test", labelled["extra"])):
+        found.to_parquet(tmp_path / f"files/{split}-00000-of-00001.parquet")
+    table = load_source(tmp_path / "files")
+    assert table.splits is None
+    assert table.counts().tolist() == [4, 4]
+    assert table.notes[0] == "Ignored the split 'test', which has no column 'label'."
+
+
 def test_paths_instead_of_bytes(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     for row in range(4):
@@ -203,7 +229,10 @@ def test_duplicates_are_found_inside_a_file(tmp_path: Path) -> None:
         ({"image": [b"x"] * 4, "label": ["a", "b", " ", "b"]}, ("row 3", "is empty")),
         ({"image": [b"x"] * 4, "label": ["a"] * 4}, ("only one class",)),
         ({"image": [b"x"] * 0, "label": pa.array([], pa.int64())}, ("has no rows",)),
-        ({"image": [b"x"] * 4, "label": [[0], [0, 1], [1], [1]]}, ("looks like the label",)),
+        ({"image": [b"x"] * 4, "label": [[0], [0, 1], [1], [1]]}, ("column 'label'", "has the type list")),
+        ({"image": [b"x"] * 4, "label": [0.0, float("nan"), 1.0, 1.0]}, ("column 'label'", "has the type double")),
+        ({"image": [[1, 2]] * 4, "label": [0, 0, 1, 1]}, ("column 'image'", "has the type list", "encoded")),
+        ({"image": [b"x"] * 4, "label": pa.nulls(4)}, ("column 'label'", "has the type null")),
     ],
 )
 def test_unusable_columns_are_one_sentence(tmp_path: Path, columns: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -214,6 +243,61 @@ def test_wrong_types_are_one_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "odd.parquet", image=[b"x"] * 2, pixels=[[0.1], [0.2]], label=[0.5, 1.5], names=[0, 1])
     assert_refused(f"{path}:image=pixels:label=names", "has the type list")
     assert_refused(f"{path}:label=label", "has the type double")
+
+
+def test_class_labels_are_whole_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path / "half.parquet", **class_labels(["a", "b"], pa.array([0.0, 0.5, 1.0, 1.5])))
+    assert_refused(path, "column 'label'", "has the type double")
+
+
+def test_numbers_of_any_size_are_classes(tmp_path: Path) -> None:
+    largest = 2**64 - 1
+    path = write(tmp_path / "a.parquet", image=[png(0)] * 4, label=pa.array([largest, 7, 10, largest], pa.uint64()))
+    assert load_source(path).class_names == ("7", "10", str(largest))
+
+
+def test_columns_as_views_are_read(tmp_path: Path) -> None:
+    images = pa.array([png(row) for row in range(4)], pa.binary_view())
+    table = load_source(write(tmp_path / "a.parquet", image=images, label=pa.array(["a", "b"] * 2, pa.string_view())))
+    assert table.counts().tolist() == [2, 2]
+    with Image.open(io.BytesIO(png(3))) as expected:
+        np.testing.assert_array_equal(open_images(table, progress=False)[3], np.asarray(expected))
+
+
+def test_groups_that_are_not_a_number_are_none(tmp_path: Path) -> None:
+    nan = float("nan")
+    path = write(tmp_path / "a.parquet", image=[png(0)] * 4, label=["a", "b"] * 2, group=[nan, nan, 1.0, 1.0])
+    groups = load_source(path).groups
+    assert groups is not None
+    assert len(set(groups.tolist())) == 3
+
+
+@pytest.mark.parametrize("files", [("train-00000-of-00002", "train-00001-of-00002"), ("train", "test"), ("a", "b")])
+def test_numbers_with_different_names_are_never_mixed(tmp_path: Path, files: tuple[str, str]) -> None:
+    folder = tmp_path / "data"
+    for name, names in zip(files, (["cat", "dog"], ["dog", "cat"]), strict=True):
+        write(folder / f"{name}.parquet", **class_labels(names, [0, 1] * 4))
+    assert_refused(folder, "as number of the classes 'cat', 'dog' in", "'dog', 'cat' in", "save them alike")
+    write(folder / f"{files[1]}.parquet", image=[png(0)] * 8, label=["cat", "dog"] * 4)
+    assert_refused(folder, "'label' as", "text", "save them alike")
+
+
+def test_missing_files_of_a_split_are_noted(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"image": [png(row) for row in range(4)], "label": ["a", "b"] * 2}
+    for place in (0, 2):
+        write(tmp_path / f"data/train-0000{place}-of-00004.parquet", **columns)
+    found = load_source(tmp_path / "data").notes
+    assert found == ("2 of 4 files are not there, such as train-00001-of-00004.parquet.",)
+
+
+def test_a_column_of_splits_is_never_half_used(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"image": [png(row) for row in range(8)], "label": ["a", "b"] * 4}
+    path = write(tmp_path / "a.parquet", **columns, split=["train"] * 4 + ["test"] * 4)
+    assert_refused(f"{path}:test=train", "has a test set, the split 'test', besides test=train")
+    assert_refused(f"{path}:test=other", "has no split 'other' in its column 'split'; it has 'test', 'train'")
+    numbers = load_source(write(tmp_path / "b.parquet", **columns, split=[0] * 4 + [1] * 4))
+    assert numbers.splits is None
+    assert numbers.notes == ("Ignored the column 'split', which has no names of splits such as train and test.",)
 
 
 def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from evenhand.core.errors import EvenhandError
+from evenhand.data.sources import load_source
+from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison import compare_runs
-from evenhand.experiments.comparison.costs import check_metric, cost_table, with_costs
+from evenhand.experiments.comparison.costs import check_costs, check_metric, cost_table, with_costs
 from evenhand.experiments.comparison.unsure import unsure_sentence
 from evenhand.report.figures import cost_by_objective
 from evenhand.runs.comparison import Comparison, read_recommended
+from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from evenhand.runs.unsure import set_rule_of_folds
 from evenhand.training.decisions import load_unsure
@@ -81,6 +84,41 @@ def test_sets_of_folds_use_the_model_of_each_fold(runs: list[Run]) -> None:
     assert "test images of 2 folds, by which the objective was recommended too" in model.describe()[0]
     with pytest.raises(EvenhandError, match="has no calibration images"):
         load_unsure(folder, min_precision=0.8)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "costs", "prior", "message"),
+    [
+        (("ce", "focal"), "0,1\n1,1\n", None, "The probabilities of focal hold for no known class shares"),
+        (("ce", "ce+label-smoothing"), "0,1\n1,1\n", None, "leave it out of --objectives."),
+        (("ce", "balanced-softmax"), "0,1\n2,1\n", None, "its rows have unknown classes: '2'"),
+        (("ce", "balanced-softmax"), "0,1\n1,1\n", "shares.csv", "the share of '1' must be above 0, got 0"),
+        (("ce", "balanced-softmax"), "0,1\n1,1\n", "nowhere.csv", "Cannot read class shares from nowhere.csv"),
+    ],
+)
+def test_what_cannot_be_compared_by_cost_is_refused_before_training(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    objectives: tuple[str, ...],
+    costs: str,
+    prior: str | None,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("costs.csv").write_text(costs)
+    Path("shares.csv").write_text("0,1\n1,0\n")
+    Path("weights.csv").write_text("0,1\n1,3\n")
+    table = load_source("digits")
+    few = table.take(np.flatnonzero(table.labels < 2))
+    two = SampleTable("two", ("0", "1"), few.labels, few.ids, few.pixels)
+    base = make_config(data__source="digits")
+    with pytest.raises(EvenhandError) as refused:
+        check_costs(base, objectives, two, "costs.csv", prior)
+    assert message in str(refused.value)
+    Path("costs.csv").write_text("0,1\n1,5\n")
+    known = ["ce", "balanced-softmax", "ce+weights:file=weights.csv", "ce+cosine:scale=20+post-hoc:tau=1"]
+    for given in (None, "train", "uniform"):
+        check_costs(base, known, two, "costs.csv", given)
 
 
 def test_what_a_metric_needs() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from evenhand.cli.grid_progress import show_status
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid import _on_slurm as on_slurm
 from evenhand.experiments.grid import _slurm_cluster as slurm_cluster
-from evenhand.experiments.grid._on_slurm import SlurmEngine, run_on_slurm
+from evenhand.experiments.grid._on_slurm import SlurmEngine, queued_jobs, run_on_slurm
 from evenhand.experiments.grid._slurm_cluster import IDLE_ATTEMPTS, Attempt, require_slurm
 from evenhand.experiments.grid._slurm_options import SlurmOptions, parse_slurm_options
 from evenhand.experiments.grid.jobs import Job, Status, make_grid, read_failure, status, write_failure
@@ -325,6 +326,31 @@ def test_a_refusal_is_one_sentence(job: Job) -> None:
     ) as refused:
         SlurmEngine(Refusing(), threads=1).submit(job)
     assert "\n" not in str(refused.value)
+
+
+def test_status_names_the_jobs_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = small_grid(tmp_path)[:3]
+    engine = SlurmEngine(Scripted(), threads=1)
+    for job in jobs[:2]:
+        engine.submit(job)
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho '1 PENDING'\necho '2 COMPLETED'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(squeue.parent), prepend=os.pathsep)
+    show_status(jobs)
+    lines = capsys.readouterr().out.splitlines()
+    assert "missing (SLURM job 1 pending)" in next(line for line in lines if jobs[0].folder.name in line)
+    assert all("SLURM" not in line for line in lines if jobs[0].folder.name not in line)
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    assert queued_jobs(jobs) == {
+        job.folder: f"SLURM job {place}, but squeue does not answer" for place, job in enumerate(jobs[:2], start=1)
+    }
+    squeue.write_text("#!/bin/sh\ntouch asked\n")
+    assert queued_jobs(jobs[2:]) == {}
+    assert not Path("asked").exists()
 
 
 def test_a_job_in_the_queue_is_found_again_but_an_old_one_is_not(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Wrong labels against confident learning written out image by image."""
+"""Wrong labels against the same rules written out image by image."""
 
 import numpy as np
 import pytest
@@ -17,9 +17,8 @@ def by_hand(p: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[list[float], 
         thresholds.append(sum(own) / len(own) if own else None)
     scores, flags = [], []
     for i in range(len(y)):
-        threshold = thresholds[y[i]]
-        assert threshold is not None
-        scores.append(float(p[i, y[i]]) / threshold)
+        others = [float(p[i, k]) for k, t in enumerate(thresholds) if t is not None and k != y[i]]
+        scores.append(float(p[i, y[i]]) / max([*others, 1e-12]))
         reached = [k for k, t in enumerate(thresholds) if t is not None and p[i, k] >= t - 1e-12]
         best = max(reached, key=lambda k: (p[i, k], k == y[i]), default=None)
         flags.append(best is not None and best != y[i])
@@ -47,19 +46,21 @@ def test_as_by_hand(seed: int, images: int, classes: int) -> None:
 
 
 def test_an_underfitted_rare_class_is_not_accused_first() -> None:
-    """Plain confidence accuses every image of a class that always gets 0.4; the ranking names the flipped label."""
+    """Plain confidence accuses every image of a class that always gets 0.3; the ranking names the flipped label."""
     rng = np.random.default_rng(0)
-    frequent = np.column_stack([rng.uniform(0.9, 0.99, 200), np.zeros(200)])
-    rare = np.column_stack([np.zeros(10), rng.uniform(0.35, 0.45, 10)])
-    p = np.concatenate([frequent, rare])
-    p = np.column_stack([p, 1 - p.sum(1)])
-    p[7] = 0.43, 0.35, 0.22  # the label is 0
-    y = np.repeat([0, 1], [200, 10])
-    found = find_label_errors(p, y)
-    plain = np.argsort(p[np.arange(210), y], kind="stable")
+    p = np.empty((250, 5))
+    y = np.repeat([0, 1, 2, 3, 4], [60, 60, 60, 60, 10])
+    p[:240] = 0.02
+    p[np.arange(240), y[:240]] = 0.92
+    p[240:, :4], p[240:, 4] = 0.175, 0.3  # the rest is spread over the other classes
+    p[7] = 0.35, 0.59, 0.02, 0.02, 0.02  # the label is 0
+    p /= p.sum(1, keepdims=True)
+    found = find_label_errors(p * rng.uniform(0.999, 1, (250, 1)), y)
+    plain = np.argsort(p[np.arange(250), y], kind="stable")
     assert found.ranking()[0] == 7
-    assert (plain[:5] >= 200).all()
-    assert not found.flagged[200:].any()
+    assert found.suggested[7] == 1
+    assert (plain[:10] >= 240).all()
+    assert not found.flagged[240:].any()
 
 
 def test_classes_without_images_are_never_suggested() -> None:

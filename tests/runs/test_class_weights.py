@@ -51,10 +51,10 @@ def test_the_weights_have_a_mean_of_1_over_training_images(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,0\nb,1\n", "a weight must be above 0 and finite, got '0' for 'a'"),
-        ("a,inf\nb,1\n", "a weight must be above 0 and finite, got 'inf' for 'a'"),
-        ("a,1\na,1\n", "'a' is given twice"),
-        ("a\nb\n", "each row must have a class and its weight"),
+        ("a,0\nb,1\n", "the weight of 'a' must be above 0, got 0"),
+        ("a,inf\nb,1\n", "the weight of 'a' must be finite, got inf"),
+        ("a,1\na,1\n", "'a' is given twice in its rows"),
+        ("a\nb\n", "each row must have a class and its weight, got 'a'"),
     ],
 )
 def test_bad_weights_are_refused(file: Path, text: str, message: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -17,10 +18,11 @@ from evenhand.cli import app
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.data.splits import make_splits
+from evenhand.runs.held_out import as_used, one_per_group
 from evenhand.runs.run import Run
-from evenhand.runs.unsure import answer_rule, as_used, one_per_group, set_rule, set_rule_of_folds
+from evenhand.runs.unsure import answer_rule, set_rule, set_rule_of_folds
 from evenhand.training.cost_files import read_costs
-from evenhand.training.decisions import evaluate_decisions, load_unsure
+from evenhand.training.decisions import evaluate_decisions, load_unsure, stored_thresholds
 from evenhand.training.export import _metadata, export_onnx
 from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 from evenhand.training.run import train_run
@@ -97,7 +99,7 @@ def test_sets_of_predict_are_those_of_the_thresholds(run: Run, images: list[np.n
     np.testing.assert_array_equal(batch.sets, expected)
     assert batch.answered is not None
     np.testing.assert_array_equal(batch.answered, answer_rule(run, 0.2).answered(batch.probabilities))
-    assert any("In every set, as 4 images are needed: '5 (0)'" in line for line in model.describe())
+    assert any("In every set, with fewer than 4 calibration images: '5 (0)'" in line for line in model.describe())
 
 
 def test_coverage_in_evaluate_is_counted_on_test_images(run: Run) -> None:
@@ -182,7 +184,7 @@ def test_costs_decide_under_a_uniform_prior(run: Run, costs: Path) -> None:
 def test_an_exported_model_decides_by_its_costs(run: Run, costs: Path) -> None:
     example = runpy.run_path(str(EXAMPLE))
     model = evenhand.load(run.path, costs=costs)
-    metadata = _metadata(model, None, "uniform")
+    metadata = _metadata(model, None, "uniform", {})
     stored = json.loads(metadata["costs"])
     np.testing.assert_array_equal(stored, read_costs(costs, run.predictions.class_names))
     assert json.loads(metadata["prior"]) == "uniform"
@@ -190,6 +192,31 @@ def test_an_exported_model_decides_by_its_costs(run: Run, costs: Path) -> None:
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert [example["decide"](row, stored) for row in logits] == model.decide(p).tolist()
     assert example["decide"](logits[0], None) == logits[0].argmax()
+
+
+def test_an_exported_model_answers_by_its_thresholds(run: Run) -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    model = load_unsure(run.path, coverage=0.8, min_precision=0.2, device="cpu")
+    metadata = json.loads(json.dumps(stored_thresholds(run, 0.8, 0.2)))
+    logits = np.random.default_rng(0).normal(0, 3, size=(200, 10)).astype(np.float32)
+    p = torch.from_numpy(logits).softmax(1).numpy()
+    assert model.sets is not None and model.answers is not None  # noqa: PT018
+    names = model.class_names
+    for row, each, inside, answered in zip(logits, p, model.sets.sets([p]), model.answers.answered(p), strict=True):
+        found, sets = example["answer"](row, names, metadata).split(" ")
+        assert found == (names[each.argmax()] if answered else "unsure")
+        assert set(sets.split("|")) == {name for name, member in zip(names, inside, strict=True) if member}
+    assert example["answer"](logits[0], names, {}) == names[logits[0].argmax()]
+
+
+@pytest.mark.slow
+def test_thresholds_are_exported(run: Run, tmp_path: Path) -> None:
+    onnx = tmp_path / "model.onnx"
+    export_onnx(run.path, onnx, coverage=0.8, min_precision=0.2)
+    _, metadata = runpy.run_path(str(EXAMPLE))["load"](onnx)
+    assert (metadata["coverage"], metadata["min_precision"]) == (0.8, 0.2)
+    for name, values in stored_thresholds(run, 0.8, 0.2).items():
+        assert metadata[name] == list(values)
 
 
 @pytest.mark.slow
@@ -206,9 +233,9 @@ def test_costs_are_exported(run: Run, costs: Path, tmp_path: Path) -> None:
     [
         ("class,cost\n0,1\n", "its rows lack '1', '2', '3', '4', '5' and 4 more; give a cost for every class."),
         ("".join(f"{k},1\n" for k in range(11)), "its rows have unknown classes: '10'; the model knows"),
-        ("".join(f"{k},{'nan' if k else 1}\n" for k in range(10)), "the cost of 1 must be finite, got nan."),
-        ("".join(f"{k},-1\n" for k in range(10)), "the cost of missing a class must be 0 or more, got -1 for '0'."),
-        ("".join(f"{k},much\n" for k in range(10)), "the cost of 0 must be a number, got 'much'."),
+        ("".join(f"{k},{'nan' if k else 1}\n" for k in range(10)), "the cost of '1' must be finite, got nan."),
+        ("".join(f"{k},-1\n" for k in range(10)), "the cost of '0' must be 0 or more, got -1."),
+        ("".join(f"{k},much\n" for k in range(10)), "the cost of '0' must be a number, got 'much'."),
         ("".join(f"{k % 9},1\n" for k in range(10)), "'0' is given twice in its rows."),
         ("true,0,1\n0,0,1\n", "its columns lack '2', '3', '4', '5', '6' and 3 more; give a cost for every class."),
         ("", "its rows lack '0', '1', '2', '3', '4' and 5 more; give a cost for every class."),
@@ -227,15 +254,17 @@ def test_a_matrix_with_errors_is_refused(tmp_path: Path) -> None:
     for text, message in {
         "t,a,b\na,0,1\nb,-2,0\n": "the cost of an error must be 0 or more, got -2 for 'b' as 'a'.",
         "t,a,b\na,0,1\nb,3\n": "the row of 'b' has 1 costs, but there are 2 columns.",
-        "t,a,b\na,0,1\nb,inf,0\n": "the cost of b predicted as a must be finite, got inf.",
+        "t,a,b\na,0,1\nb,inf,0\n": "the cost of 'b' predicted as 'a' must be finite, got inf.",
         "t,a,b\na,1,1\nb,2,2\n": "Every decision costs the same",
+        "0,1,2\na,0,1\n": "its first row must name the predicted classes, got '0,1,2'",
     }.items():
         path.write_text(text)
         with pytest.raises(EvenhandError, match=r"^Cannot read costs from ") as refused:
             read_costs(path, ["a", "b"])
         assert message in str(refused.value)
-    path.write_text("t;b;a\nb;-1;2\na;3;0\n")
-    np.testing.assert_array_equal(read_costs(path, ["a", "b"]), [[0, 3], [2, -1]])
+    for text in ("t;b;a\nb;-1;2\na;3;0\n", "b,a\nb,-1,2\na,3,0\n", "\ufeff\tb\ta\t\t\n\nb\t-1\t2\na\t3\t0\t\n"):
+        path.write_text(text, encoding="utf-8")
+        np.testing.assert_array_equal(read_costs(path, ["a", "b"]), [[0, 3], [2, -1]])
 
 
 # The command line

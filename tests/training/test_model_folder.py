@@ -36,7 +36,7 @@ def images(own: Trained) -> list[str]:
 def test_it_answers_as_the_run_did_anywhere(own: Trained, tmp_path: Path) -> None:
     written = export_folder(own.run, tmp_path / "first" / "model")
     assert written.onnx is None
-    assert written.files == ("README.md", "config.json", "model.safetensors", "preprocessing.json")
+    assert written.files == ("README.md", "config.json", "decisions.json", "model.safetensors", "preprocessing.json")
     assert [path.name for path in (tmp_path / "first").iterdir()] == ["model"], "nothing is left next to it"
     moved = shutil.move(written.path, tmp_path / "moved")
     before, after = evenhand.load(own.run, device="cpu"), evenhand.load(moved, device="cpu")

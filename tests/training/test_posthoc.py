@@ -24,12 +24,12 @@ from evenhand.objectives import posthoc as objectives_posthoc
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
 from evenhand.training import posthoc
-from evenhand.training.class_shares import read_shares
 from evenhand.training.derived_run import derive_run, shares_training
 from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
 from evenhand.training.export import export_onnx
 from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 from evenhand.training.predict import load
+from evenhand.training.prior import read_shares
 from evenhand.training.run import train_run
 from tests.training.runs import tiny
 
@@ -230,8 +230,11 @@ def test_what_cannot_be_adjusted_is_one_sentence(plain: Run, tmp_path: Path) -> 
         "There are no validation images to choose tau by": (smoothed, {"adjust": "auto"}),
         "--adjust takes auto or a number from 0 to 10, got 'much'.": (plain, {"adjust": "much"}),
         "--adjust and --prior both change the logits": (plain, {"adjust": "1", "prior": "train"}),
-        "must give a share for every class of the model; it lacks '2'": (plain, {"prior": str(tmp_path / "some.csv")}),
-        "twice.csv: '0' is given twice.": (plain, {"prior": str(tmp_path / "twice.csv")}),
+        "some.csv: its rows lack '2', '3', '4', '5', '6' and 3 more; give a share": (
+            plain,
+            {"prior": str(tmp_path / "some.csv")},
+        ),
+        "twice.csv: '0' is given twice in its rows.": (plain, {"prior": str(tmp_path / "twice.csv")}),
         "list.json: it must hold one object, of classes and": (plain, {"prior": str(tmp_path / "list.json")}),
         "so they cannot be changed to others.": (both, {"prior": "balanced"}),
         "so they cannot be changed to others; use --adjust.": (smoothed, {"prior": "train"}),
@@ -266,7 +269,7 @@ def test_shares_as_spreadsheets_write_them(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     assert read_shares(path, ["dog", "cat"]).tolist() == [0.25, 0.75]
     path.write_text("cat;0,3\ndog;0,7\n")
-    with pytest.raises(EvenhandError, match="'0,7'"):
+    with pytest.raises(EvenhandError, match="'0,3'"):
         read_shares(path, ["dog", "cat"])
 
 

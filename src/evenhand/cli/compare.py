@@ -22,16 +22,7 @@ from evenhand.cli.options import (
 from evenhand.cli.output import GUIDE, begin, echo, echo_json, named, remark, show_kept
 
 if TYPE_CHECKING:
-    from evenhand.runs.config import Config
-
-
-def class_names_of(config: "Config") -> tuple[str, ...]:
-    """Return the classes of the source of a config."""
-    from evenhand.data.sources import load_source
-
-    return load_source(
-        config.data.source, data_root=config.data.root, allow_outside=config.data.allow_outside
-    ).class_names
+    pass
 
 
 @with_run_options
@@ -74,12 +65,17 @@ def compare(
         begin(f"comparing {named(objectives or 'objectives')} on {named(source)}")
     from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
-    from evenhand.experiments.api import make_comparison, plan_comparison
+    from evenhand.experiments.api import default_objectives, make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
-    from evenhand.experiments.comparison.costs import check_metric, cost_table, with_costs
+    from evenhand.experiments.comparison.costs import (
+        check_costs,
+        check_metric,
+        cost_table,
+        holds_for_shares,
+        with_costs,
+    )
     from evenhand.experiments.comparison.unsure import unsure_sentence
     from evenhand.report.page import write_report
-    from evenhand.training.cost_files import read_costs
     from evenhand.training.recipe_choice import make_run_config
 
     by = check_metric(metric, costs, seeds)
@@ -88,11 +84,15 @@ def compare(
     if not 0 <= margin < 100:
         raise EvenhandError(f"The margin is 0 to 100 points, got --margin {margin:g}.")
     base, why = make_run_config(options.recipe, options.config, options.settings, **options.flags)
-    if costs is not None and not base.data.drop_small:  # before anything is trained
-        read_costs(costs, class_names_of(base))
+    names = None if objectives is None else objectives.split(",")
+    if costs is not None and names is None:
+        names = [name for name in default_objectives(base) if holds_for_shares(base, name)]
+        left_out = [name for name in default_objectives(base) if name not in names]
+        if left_out and not (quiet or as_json or status):
+            remark(f"without {', '.join(left_out)}, whose probabilities hold for no known class shares, as costs need")
     plan = plan_comparison(
         base,
-        None if objectives is None else objectives.split(","),
+        names,
         out=out,
         seeds=seeds,
         most_seeds=most_seeds,
@@ -100,6 +100,8 @@ def compare(
         baseline=baseline,
         tune=tune,
     )
+    if costs is not None:
+        check_costs(plan.base, plan.objectives, plan.table, costs, prior)
     if status:
         grid = plan.next_jobs()
         show_status(grid, workers=jobs)

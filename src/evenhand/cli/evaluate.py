@@ -65,7 +65,7 @@ def evaluate(
     wanted = {"--costs": costs, "--coverage": coverage, "--min-precision": min_precision}
     asked = [name for name, value in wanted.items() if value is not None]
     if asked:
-        check_decisions(Run(run), costs=costs, coverage=coverage, min_precision=min_precision)
+        check_decisions(Run(run), costs=costs, prior=prior, coverage=coverage, min_precision=min_precision)
     options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
     given = [name for name, is_given in options.items() if is_given]
     if wish != AdjustmentRequest():

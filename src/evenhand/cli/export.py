@@ -1,11 +1,11 @@
 """`evenhand export`: write a trained model as ONNX, or as a folder with a model card."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenhand.cli.options import Costs, EnsembleOfRuns, Prior
+from evenhand.cli.options import Costs, Coverage, EnsembleOfRuns, MinPrecision, Prior
 from evenhand.cli.output import echo, show_chosen_model
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ def export(
     ensemble: EnsembleOfRuns = False,
     costs: Costs = None,
     prior: Prior = None,
+    coverage: Coverage = None,
+    min_precision: MinPrecision = None,
 ) -> None:
     """Export a model to ONNX, or to a folder with a model card.
 
@@ -30,8 +32,10 @@ def export(
     metadata. For a comparison, the model of the recommended objective is used. `evenhand guide model-folder` shows how
     to upload a folder.
 
-    With --costs, these are stored in the ONNX file too, and the logits are for the class shares of --prior (default:
-    uniform); examples/onnx_predict.py then answers with the class of least expected cost.
+    With --costs, the exported model decides for the class of least expected cost for the class shares of --prior
+    (default: uniform); with --coverage it answers with sets of classes, with --min-precision with a class or "unsure".
+    A folder always keeps what these options need, so that predict takes them later too; the metadata of an ONNX file
+    has the costs and thresholds, which examples/onnx_predict.py shows how to use.
     """
     from evenhand.core.errors import EvenhandError
 
@@ -41,18 +45,22 @@ def export(
         raise EvenhandError("--license is written into the model card of a folder; give --folder too.")
     if folder is not None and ensemble:
         raise EvenhandError("A folder holds one run of a comparison; leave out --ensemble, or give --onnx alone.")
-    if folder is not None and not (costs is None and prior is None):
-        raise EvenhandError("--costs and --prior are stored in an ONNX file only; give --onnx alone.")
     show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))
+    decided: dict[str, Any] = {
+        "costs": costs,
+        "prior": prior,
+        "coverage": coverage,
+        "min_precision": min_precision,
+    }
     if onnx is not None:
         from evenhand.training.export import export_onnx
 
-        _show(str(onnx), export_onnx(run, onnx, ensemble=ensemble, costs=costs, prior=prior))
+        _show(str(onnx), export_onnx(run, onnx, ensemble=ensemble, **decided))
     if folder is not None:
         from evenhand.core.extras import how_to_install
         from evenhand.training.model_folder import export_folder
 
-        written = export_folder(run, folder, licence=licence)
+        written = export_folder(run, folder, licence=licence, **decided)
         echo(f"{folder}: {', '.join(written.files)}")
         if written.onnx is None:
             echo(f"without ONNX, whose packages are not installed: {how_to_install('onnx')}")

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenhand.cli.output import echo, exiting_on_signals, remark
+from evenhand.experiments.grid._on_slurm import queued_jobs
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
@@ -167,13 +168,17 @@ def show_failures(failures: Sequence[Failure]) -> None:
 def show_status(jobs: Sequence[Job], *, workers: int | None = None) -> None:
     """Print the status of each run of a grid, and the time left."""
     states = job_states(jobs)
+    queued = queued_jobs([state.job for state in states if state.status is not Status.DONE])
     table = Table(box=None, pad_edge=False)
     for name in ("run", "status", "epochs", "s/epoch"):
         table.add_column(name, justify="left" if name in ("run", "status") else "right", overflow="fold")
     for state in states:
         speed = "" if state.seconds is None else f"{state.seconds:.2f}"
-        table.add_row(Text(state.job.folder.name), state.status.value, f"{state.epochs_done}/{state.epochs}", speed)
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+        described = state.status.value
+        if state.job.folder in queued:
+            described += f" ({queued[state.job.folder]})"
+        table.add_row(Text(state.job.folder.name), described, f"{state.epochs_done}/{state.epochs}", speed)
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)  # in a pipe no name is folded
     counts = [(sum(state.status is each for state in states), each.value) for each in Status]
     listed = ", ".join(f"{count} {name}" for count, name in counts if count)
     echo(f"{len(states)} runs: {listed}{_left(time_left(states, workers or default_workers(jobs)))}")

@@ -59,22 +59,25 @@ def predict(
     """
     from evenhand.core.errors import EvenhandError
     from evenhand.core.text import clipped
-    from evenhand.training.decisions import load_unsure
+    from evenhand.runs.model_folder import exported_with
+    from evenhand.training.decisions import load_unsure, refuse_combined
     from evenhand.training.predict import load
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:
         raise EvenhandError(f"There is no file or folder {clipped(lost[0])}.")
+    if (costs, prior, coverage, min_precision) == (None,) * 4:
+        coverage, min_precision = exported_with(run)
     if coverage is None and min_precision is None:
         model = load(run, ensemble=ensemble, prior=prior, costs=costs)
         show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))
+        if costs is None and model.costs is not None:
+            remark("deciding by the costs that the model was exported with")
         batches: Iterator[BatchPrediction | UnsureBatch] = model.stream(
             find_images(paths), batch_size, skip_bad=skip_bad
         )
     else:
-        for flag, given in (("--ensemble", ensemble), ("--costs", costs), ("--prior", prior)):
-            if given:
-                raise EvenhandError(f"{flag} cannot be combined with --coverage or --min-precision; leave it out.")
+        refuse_combined(coverage, min_precision, ensemble=ensemble, costs=costs, prior=prior)
         unsure = load_unsure(run, coverage=coverage, min_precision=min_precision)
         model = unsure.model
         show_chosen_model(run, ensemble=unsure.sets is not None and unsure.sets.calibration.folds > 1)

@@ -27,7 +27,7 @@ IMAGE_NAMES = (
     "filename",
 )
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "fine_label", "class_name", "y")
-PATH, BYTES, STRUCT = "path", "bytes", "struct"
+BYTES, STRUCT = "bytes", "struct"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Column:
             return None
         return tuple(unicodedata.normalize("NFC", str(name)) for name in names)
 
+    def describe(self) -> str:
+        """Return its type, and the classes that it names."""
+        names = self.class_names
+        return self.kind if names is None else f"{self.kind} of the classes {some(names)}"
+
 
 def read_columns(schema: Any) -> list[Column]:
     """Return the columns of an Arrow schema, with the features that datasets stores in its metadata."""
@@ -61,9 +66,12 @@ def read_columns(schema: Any) -> list[Column]:
     columns = []
     for field in schema:
         kind = field.type.value_type if of.is_dictionary(field.type) else field.type
-        if of.is_string(kind) or of.is_large_string(kind):
+        if of.is_string(kind) or of.is_large_string(kind) or str(kind) == "string_view":
             name = "text"
-        elif of.is_binary(kind) or of.is_large_binary(kind):
+        elif (
+            any(is_kind(kind) for is_kind in (of.is_binary, of.is_large_binary, of.is_fixed_size_binary))
+            or str(kind) == "binary_view"
+        ):
             name = "bytes"
         elif of.is_integer(kind) or of.is_boolean(kind):
             name = "number"
@@ -96,6 +104,9 @@ def find_image_column(source: str, columns: Sequence[Column], given: str | None)
         [each for each in columns if each.kind == "bytes"],
         [each for each in columns if each.kind == "text" and each.name.lower() in IMAGE_NAMES],
     )
+    unusable = [each.name for each in columns if each.name.lower() in IMAGE_NAMES]
+    if not any(tiers) and len(unusable) == 1:
+        return find_image_column(source, columns, unusable[0])  # says what is wrong with its type
     return _only(source, "image", next((tier for tier in tiers if tier), []), columns, IMAGE_NAMES[:2])
 
 
@@ -113,10 +124,14 @@ def find_label_column(source: str, columns: Sequence[Column], given: str | None)
                 "per image."
             )
         return column
+    usable = [each for each in columns if each.kind in ("number", "text")]
     tiers = (
-        [each for each in columns if each.class_names is not None],
-        [each for each in columns if each.kind in ("number", "text") and each.name.lower() in LABEL_NAMES],
+        [each for each in usable if each.class_names is not None],
+        [each for each in usable if each.name.lower() in LABEL_NAMES],
     )
+    unusable = [each.name for each in columns if each.name.lower() in LABEL_NAMES or each.class_names is not None]
+    if not any(tiers) and len(unusable) == 1:
+        return find_label_column(source, columns, unusable[0])  # says what is wrong with its type
     return _only(source, "label", next((tier for tier in tiers if tier), []), columns, LABEL_NAMES[:1])
 
 
@@ -171,9 +186,9 @@ def read_labels(source: str, column: Column, values: Sequence[Any]) -> Labels:
             raise EvenhandError(f"{source}, row {names.index('') + 1}: the label ({column.name!r}) is empty.")
         return Labels(names, None)
     known = column.class_names
-    numbers: NDArray[np.int64] = np.array([int(value) for value in values], np.int64)
     if known is None:
-        return Labels([str(value) for value in values], tuple(str(type(values[0])(n)) for n in np.unique(numbers)))
+        return Labels([str(value) for value in values], tuple(map(str, sorted(set(values)))))
+    numbers: NDArray[np.int64] = np.array([min(int(value), 2**62) for value in values], np.int64)
     if len(set(known)) < len(known):
         raise EvenhandError(f"{source} names its classes {some(known)}, some of which are equal; rename them.")
     wrong = np.flatnonzero((numbers < 0) | (numbers >= len(known)))

@@ -12,7 +12,15 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 from evenhand.data._arrays import SPLITS, reading
 from evenhand.data._arrow import ArrowImages, arrow_images, encoded
-from evenhand.data._columns import Column, find_image_column, find_label_column, read_columns, read_labels
+from evenhand.data._columns import (
+    BYTES,
+    STRUCT,
+    Column,
+    find_image_column,
+    find_label_column,
+    read_columns,
+    read_labels,
+)
 from evenhand.data._manifest import Record, check_paths
 from evenhand.data.folders import SPLIT_NAMES, class_problem
 from evenhand.data.table import FilePixels, SampleTable, Split
@@ -37,6 +45,8 @@ class Part:
     """Returns the images of a column as binary arrays that are not read yet."""
     fingerprint: str
     """Changes with the files."""
+    others: tuple[tuple[str, Any], ...] = ()
+    """The names and schemas of its further files."""
 
 
 def dataset_table(
@@ -49,6 +59,7 @@ def dataset_table(
     paths_from: Path,
     allow_outside: bool = False,
     strict: bool = True,
+    notes: Sequence[str] = (),
 ) -> SampleTable:
     """Make a table of the splits of a data set; labels are read and checked before any image.
 
@@ -61,21 +72,27 @@ def dataset_table(
         paths_from: the folder that paths of images are relative to, and must not leave.
         allow_outside: accept paths that leave it.
         strict: require classes that can be trained and evaluated.
+        notes: about the source.
 
     Raises:
         EvenhandError: a column is missing, several may be meant, or labels or splits cannot be used.
     """
-    columns = read_columns(parts[0].schema)
+    first = next((part for part in parts if SPLITS_BY_NAME.get((part.name or "").lower()) == "train"), parts[0])
+    columns = read_columns(first.schema)
     image = find_image_column(source, columns, options.get("image"))
     label = find_label_column(source, columns, options.get("label"))
-    others = [part for part in parts[1:] if not {image.name, label.name} <= set(part.schema.names)]
-    if others:
-        raise EvenhandError(f"{source} has the columns {image.name!r} and {label.name!r} in only some of its splits.")
-    notes: list[str] = []
+    notes = list(notes)
+    for column in (image, label):
+        without = [part for part in parts if column.name not in part.schema.names]
+        notes += [f"Ignored the split {part.name!r}, which has no column {column.name!r}." for part in without]
+        parts = [part for part in parts if part not in without]
+    _check_same(source, parts, first, (image, label))
     used, splits = _choose_parts(source, parts, options.get("test"), notes)
     used, splits, values = _labelled(source, label, used, splits, notes)
     labels = read_labels(source, label, values)
     own = _split_column(source, columns, used, options.get("test")) if splits is None else None
+    if splits is None and own is None and any(column.name == "split" for column in columns):
+        notes.append("Ignored the column 'split', which has no names of splits such as train and test.")
     rows = np.concatenate([np.arange(part.length) for part in used])
     each = splits if splits is not None else own
     names = [part.name or "row" for part in used for _ in range(part.length)]
@@ -101,6 +118,21 @@ def dataset_table(
         groups=_groups(source, columns, used, options.get("group"), each),
         notes=tuple(notes),
     )
+
+
+def _check_same(source: str, parts: Sequence[Part], first: Part, columns: Sequence[Column]) -> None:
+    """Refuse splits or files in which a column has another type, or a label other classes behind its numbers."""
+    schemas = [(part.name or source, part.schema) for part in parts] + [each for part in parts for each in part.others]
+    for name, schema in schemas:
+        own = {column.name: column for column in read_columns(schema)}
+        for column in columns:
+            found = own[column.name]
+            alike = {column.kind, found.kind} <= {BYTES, STRUCT}  # both hold encoded images
+            if not alike and (found.kind, found.class_names) != (column.kind, column.class_names):
+                raise EvenhandError(
+                    f"{source} has the column {column.name!r} as {column.describe()} in {first.name or source!r}, but "
+                    f"as {found.describe()} in {name!r}; save them alike."
+                )
 
 
 def _choose_parts(
@@ -184,7 +216,17 @@ def _split_column(
         name: SPLITS_BY_NAME[name.lower()] for name in set(names) if name.lower() in SPLITS_BY_NAME
     }
     if test is not None:
-        found = {**{name: kind for name, kind in found.items() if kind != "test"}, test: "test"}
+        if test not in names:
+            raise EvenhandError(
+                f"{source} has no split {test!r} in its column 'split'; it has {some(sorted(set(names)))}."
+            )
+        left_out = next((name for name, kind in found.items() if kind == "test" and name != test), None)
+        if left_out is not None:
+            raise EvenhandError(
+                f"{source} has a test set, the split {left_out!r}, besides test={test}; leave out test={test}, or "
+                f"remove the rows of {left_out!r}."
+            )
+        found[test] = "test"
     for row, name in enumerate(names, start=1):
         if name not in found:
             raise EvenhandError(f"{source}, row {row}: the split must be train, val or test, got {name!r}.")
@@ -203,7 +245,10 @@ def _groups(
         return None
     values = [value for part in parts for value in part.values(name)]
     # The leading space distinguishes rows without a group from every given name.
-    groups = [f" {row}" if value in (None, "") else str(value).strip() for row, value in enumerate(values)]
+    groups = [
+        f" {row}" if value in (None, "") or value != value else str(value).strip()  # NaN is not equal to itself
+        for row, value in enumerate(values)
+    ]
     side: dict[str, Split] = {}
     for group, split in zip(groups, splits or (), strict=False):
         if side.setdefault(group, split) != split:

@@ -81,6 +81,9 @@ def load_hub_dataset(
     refuse_options(source, options, HUB_OPTIONS)
     if not name.strip("/. "):
         raise EvenhandError(f"Cannot read {source!r}: give the name of a data set, as in hf:ylecun/mnist.")
+    local = Path(os.path.expanduser(name))
+    if is_saved_dataset(local):
+        return load_saved_dataset(local, options, allow_outside=allow_outside, strict=strict)
     with _library(f"Cannot load {source}") as datasets:
         loaded = datasets.load_dataset(
             os.path.expanduser(name),
@@ -89,7 +92,6 @@ def load_hub_dataset(
             download_config=None if download else datasets.DownloadConfig(local_files_only=True),
         )
         parts = _parts(datasets, loaded)
-        local = Path(os.path.expanduser(name))
         root = local if local.is_dir() else Path(datasets.config.HF_CACHE_HOME)
     return dataset_table(
         source,

@@ -14,6 +14,7 @@ from evenhand.data._arrow import file_state, parquet_images, require_pyarrow
 from evenhand.data._dataset_table import OPTIONS, SPLITS_BY_NAME, Part, dataset_table
 from evenhand.data.table import SampleTable
 
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.parquet$")
 _SPLIT = re.compile(rf"({'|'.join(SPLITS_BY_NAME)})(?=[-_.]|$)", re.IGNORECASE)
 
 
@@ -55,7 +56,7 @@ def load_parquet(
             f"{path} has Parquet files with a split in their name and others without, such as "
             f"{by_split[None][0].name}; give one of them."
         )
-    parts = []
+    parts, notes = [], []
     for split, own in by_split.items():
         schemas = []
         lengths = []
@@ -68,12 +69,21 @@ def load_parquet(
         odd = [file for file, schema in zip(own, schemas, strict=True) if schema.names != schemas[0].names]
         if odd:
             raise EvenhandError(f"{odd[0]} has other columns ({some(schemas[own.index(odd[0])].names)}) than {own[0]}.")
-        parts.append(_part(split, own, schemas[0], sum(lengths)))
+        parts.append(_part(split, own, schemas, sum(lengths)))
+        notes += _missing_shards(own)
     if not any(part.length for part in parts):
         raise EvenhandError(f"{path} has no rows; add images.")
     folder = path.parent if path.is_file() else path
     return dataset_table(
-        str(path), path.stem, path, parts, options, paths_from=folder, allow_outside=allow_outside, strict=strict
+        str(path),
+        path.stem,
+        path,
+        parts,
+        options,
+        paths_from=folder,
+        allow_outside=allow_outside,
+        strict=strict,
+        notes=notes,
     )
 
 
@@ -100,7 +110,20 @@ def _split_of(file: Path, source: Path) -> str | None:
     return found.group(1).lower() if found else None
 
 
-def _part(split: str | None, files: list[Path], schema: Any, length: int) -> Part:
+def _missing_shards(files: list[Path]) -> list[str]:
+    """Return a note where the files are only some of those that their names count, such as 00000-of-00002."""
+    shards = [match for file in files if (match := _SHARD.search(file.name))]
+    if len(shards) < len(files) or len({shard.group(2) for shard in shards}) != 1:
+        return []
+    total, found = int(shards[0].group(2)), {int(shard.group(1)) for shard in shards}
+    missing = [number for number in range(min(total, 10**5)) if number not in found]
+    if not missing:
+        return []
+    first = _SHARD.sub(f"-{missing[0]:05d}-of-{total:05d}.parquet", files[0].name)
+    return [f"{len(missing):,} of {total:,} files are not there, such as {first}."]
+
+
+def _part(split: str | None, files: list[Path], schemas: list[Any], length: int) -> Part:
     pa = require_pyarrow()
 
     def values(column: str) -> list[Any]:
@@ -113,4 +136,5 @@ def _part(split: str | None, files: list[Path], schema: Any, length: int) -> Par
     def images(column: str) -> list[Any]:
         return [chunk for file in files for chunk in parquet_images(file, column)]
 
-    return Part(split, schema, length, values, images, " ".join(file_state(file) for file in files))
+    others = tuple((file.name, schema) for file, schema in zip(files[1:], schemas[1:], strict=True))
+    return Part(split, schemas[0], length, values, images, " ".join(file_state(file) for file in files), others)

@@ -76,11 +76,11 @@ class RankedLabel:
     group: str
     """The shot group of its label."""
     suggested: str
-    """The class that the model finds most likely, other than the label."""
+    """The most probable class other than the label."""
     label_probability: float
     suggested_probability: float
     score: float
-    """Probability of the label divided by the threshold of its class."""
+    """Probability of the label divided by that of the suggested class."""
     flagged: bool
 
 

@@ -1,7 +1,7 @@
-"""Wrong labels: rank images by how far out-of-fold predictions contradict their label (confident learning).
+"""Wrong labels: rank images by how far out-of-fold predictions contradict their label, and flag some of them.
 
-A class that the model knows less well, as a rare one, has low probabilities for its own images. Compared with one
-threshold for all classes, its correct labels would be accused first; so each class has a threshold of its own.
+A class that the model knows less well, as a rare one, has low probabilities for its own images. With one threshold for
+all classes, its correct labels would be flagged first; so each class has a threshold of its own.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ class LabelErrors:
     """How likely each label is wrong, by :func:`find_label_errors`."""
 
     scores: NDArray[np.float64]
-    """(N,): probability of the label divided by the threshold of its class; the lowest is the most likely wrong."""
+    """(N,): probability of the label divided by that of the most probable other class; the lowest is the most likely
+    wrong."""
     suggested: NDArray[np.int64]
-    """(N,): the class that the model finds most likely relative to its threshold, other than the label."""
+    """(N,): the most probable class other than the label."""
     flagged: NDArray[np.bool_]
     """(N,): whether it is among the images of its class with the lowest scores, as many as contradict their label."""
     thresholds: NDArray[np.float64]
@@ -31,14 +32,16 @@ class LabelErrors:
 
 
 def find_label_errors(probabilities: ArrayLike, targets: ArrayLike) -> LabelErrors:
-    r"""Rank labels by confident learning.
+    r"""Rank labels by the odds of the label against the best other class; flag some by confident learning.
 
-    (Northcutt et al. 2021, *Confident Learning: Estimating Uncertainty in Dataset Labels*.)
+    The score of an image is :math:`p_{i y_i} / \max_{j \ne y_i} p_{ij}`: a doubtful image, whose probability is spread
+    over many classes, contradicts its label less than one that is surely of another class.
 
-    The threshold of class k is its mean self-confidence, :math:`t_k = \mathrm{mean}_{i: y_i = k}\, p_{ik}`. The score
-    of an image is :math:`p_{i y_i} / t_{y_i}`. An image contradicts its label if, among the classes with
-    :math:`p_{ij} \ge t_j`, the most probable one is not the label. So many labels are wrong in a class as images
-    contradict it (the confident joint); flagged are as many images of the class, those with the lowest scores.
+    How many labels are wrong is counted for each class (Northcutt et al. 2021, *Confident Learning: Estimating
+    Uncertainty in Dataset Labels*). The threshold of class k is its mean self-confidence,
+    :math:`t_k = \mathrm{mean}_{i: y_i = k}\, p_{ik}`. An image contradicts its label if, among the classes with
+    :math:`p_{ij} \ge t_j`, the most probable one is not the label. Flagged are as many images of a class as contradict
+    their label (the confident joint), those with the lowest scores. Classes without images are left out.
 
     Args:
         probabilities: (N, K), of models that were not trained on the image, for the class shares of these labels.
@@ -65,12 +68,11 @@ def find_label_errors(probabilities: ArrayLike, targets: ArrayLike) -> LabelErro
     with np.errstate(invalid="ignore"):
         thresholds = np.bincount(labels, own, minlength=classes) / counts
     bound = np.where(counts > 0, np.maximum(thresholds, _SMALLEST), np.inf)
-    relative = p / bound
-    others = relative.copy()
+    others = np.where(counts > 0, p, 0.0)
     others[rows, labels] = -1
     reached = np.where(p >= bound - _SMALLEST, p, -1)
     best = np.where(reached.max(1) == reached[rows, labels], labels, reached.argmax(1))
-    scores = relative[rows, labels]
+    scores = own / np.maximum(others.max(1), _SMALLEST)
     wrong = np.bincount(labels[(reached.max(1) >= 0) & (best != labels)], minlength=classes)
     order = np.lexsort((scores, labels))  # by class, the lowest score first
     flagged = np.zeros(len(p), bool)

@@ -53,6 +53,9 @@ CHECKED = (BEST_WEIGHTS, LAST_WEIGHTS, STATE, PREDICTIONS, VALIDATION, CALIBRATI
 FOLDERS = ("weights", "state", TENSORBOARD)
 """Subfolders of a run, which contain no runs."""
 
+MODEL_WEIGHTS, MODEL_CONFIG, DECISIONS = "model.safetensors", "config.json", "decisions.json"
+"""Files of a model folder: all weights, the network and its classes, and how it decides."""
+
 COMPARISON = "comparison.json"
 INTERIM_ANALYSES = "looks.json"
 """The files of a comparison; the latter keeps the name of earlier versions."""

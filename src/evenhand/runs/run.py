@@ -30,6 +30,7 @@ from evenhand.runs.schemas import (
     EpochRow,
     Features,
     SplitIds,
+    StoredModel,
     Summary,
     Thumbnails,
     check_history,
@@ -54,6 +55,7 @@ _FILES = {
 _Arrays = TypeVar("_Arrays", Features, Thumbnails)
 _T = TypeVar("_T")
 _Typed = TypeVar("_Typed", Adjustment, Environment, SplitIds, Summary)
+_Stored = TypeVar("_Stored", bound=StoredModel)
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Run:
         if self.path.is_dir():
             linked = (self.path / names.CONFIG).is_symlink()
             found = f"its {names.CONFIG} is a link, which is not followed" if linked else f"it has no {names.CONFIG}"
+            if self.has(names.MODEL_WEIGHTS):
+                found = "it is a model folder, for predict and load; give the run that it was exported from"
             if (self.path / names.COMPARISON).is_file():
                 found = "it is a comparison; give the folder of one of its runs"
         elif self.path.is_file():
@@ -425,16 +429,7 @@ class Run:
             raise EvenhandError(f"Cannot read {path}: {reason(error)}.") from error
 
     def _typed(self, kind: type[_Typed], name: str) -> _Typed:
-        path = self._path(name)
-        content = read_json_bytes(path, LARGEST[name], within=self.path)
-        try:
-            return kind.model_validate_json(content)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(map(str, first["loc"]))[:100]
-            why = reason(ValueError(first["msg"].removeprefix("Value error, ")))
-            why = why[:1].lower() + why[1:]
-            raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
+        return read_stored(kind, self._path(name), LARGEST[name], within=self.path)
 
     def _read_predictions(self, name: str, split: Literal["val", "test", "calibration"]) -> Predictions:
         predictions = load_predictions(self._checked(name), within=self.path)
@@ -474,6 +469,19 @@ class Run:
     def _forget(self, *kept: str) -> None:
         for name in kept:
             self.__dict__.pop(name, None)
+
+
+def read_stored(kind: type[_Stored], path: Path, most: int, *, within: Path) -> _Stored:
+    """Read a JSON file of at most `most` bytes, checked against its schema; links below `within` are not followed."""
+    content = read_json_bytes(path, most, within=within)
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"]))[:100]
+        why = reason(ValueError(first["msg"].removeprefix("Value error, ")))
+        why = why[:1].lower() + why[1:]
+        raise EvenhandError(f"Cannot read {path}: {where}{': ' * bool(where)}{why}.") from error
 
 
 def none_if_unreadable(read: Callable[[], _T]) -> _T | None:

@@ -5,7 +5,7 @@ Prediction sets can also be calibrated on the test images of runs whose test set
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.text import some
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.runs.calibration import HOW_TO_CALIBRATE, CalibrationScores, read_calibration, rounded, score
+from evenhand.runs.held_out import as_used, one_per_group, take
 from evenhand.runs.run import Run
 from evenhand.statistics.conformal import Calibration, Sets, images_needed
 from evenhand.statistics.intervals import class_recall_intervals, mean_recall_interval, wilson_interval
 from evenhand.statistics.selective import DELTA, Threshold, precision_threshold
 
 SHOTS = ("many", "medium", "few")
-HOW_TO_CALIBRATE = "train one with --set data.calibration_fraction=0.2"
 
 
 def check_share(value: float, option: str) -> float:
@@ -51,7 +52,7 @@ class SetRule:
         Args:
             probabilities: of each model, (N, K); the models are those that were calibrated.
         """
-        found = self.calibration.sets([_rounded(each) for each in probabilities], self.coverage)
+        found = self.calibration.sets([rounded(each) for each in probabilities], self.coverage)
         found[np.arange(len(found)), np.mean(probabilities, axis=0).argmax(1)] = True
         return found
 
@@ -79,7 +80,10 @@ class SetRule:
         if self.too_few:
             counts = self.calibration.counts
             named = [f"{self.class_names[k]} ({counts[k]})" for k in self.calibration.too_few(self.coverage)]
-            lines.append(f"In every set, as {images_needed(self.coverage)} images are needed: {some(named)}.")
+            needed = images_needed(self.coverage)
+            lines.append(
+                f"In every set, with fewer than {needed} calibration image{'s' * (needed > 1)}: {some(named)}."
+            )
         return lines
 
 
@@ -90,8 +94,14 @@ def set_rule(run: Run, coverage: float) -> SetRule:
         EvenhandError: the run has no calibration images, or the coverage is not above 0 and below 1.
     """
     check_share(coverage, "--coverage")
-    held_out = read_calibration(run)
-    return SetRule(_calibrate([held_out]), coverage, held_out.class_names)
+    return make_set_rule([read_calibration(run)], coverage)
+
+
+def make_set_rule(folds: Sequence[CalibrationScores], coverage: float) -> SetRule:
+    """Return the rule for prediction sets of models that are each calibrated on images of their own."""
+    names = folds[0].class_names
+    calibration = Calibration(tuple(fold.own for fold in folds), tuple(fold.targets for fold in folds), len(names))
+    return SetRule(calibration, coverage, names)
 
 
 def set_rule_of_folds(runs: Sequence[Run], coverage: float) -> tuple[SetRule, list[Run]]:
@@ -117,7 +127,7 @@ def set_rule_of_folds(runs: Sequence[Run], coverage: float) -> tuple[SetRule, li
             f"{runs[0].path} has no calibration images, and its comparison no test sets that rotate over several "
             f"seeds; {HOW_TO_CALIBRATE}."
         )
-    return SetRule(_calibrate(found), coverage, found[0].class_names), members
+    return make_set_rule([score(one_per_group(fold)) for fold in found], coverage), members
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,12 +146,16 @@ class AnswerRule:
 
     def answered(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Return which images get an answer, (N,), from probabilities (N, K); the others are unsure."""
+        confidences = rounded(probabilities)
+        return np.asarray(confidences.max(1) >= self.needed()[confidences.argmax(1)])
+
+    def needed(self) -> NDArray[np.float64]:
+        """Return the confidence that an answer of each class needs, (K,); inf: it is always unsure."""
         needed = np.full(len(self.class_names), np.inf)
         for classes, threshold in self.thresholds.values():
             if threshold.value is not None:
                 needed[list(classes)] = threshold.value
-        confidences = _rounded(probabilities)
-        return np.asarray(confidences.max(1) >= needed[confidences.argmax(1)])
+        return needed
 
     def describe(self) -> list[str]:
         """Return sentences about the guarantee, and the classes without it."""
@@ -175,19 +189,19 @@ def answer_rule(run: Run, precision: float) -> AnswerRule:
             no shot group.
     """
     check_share(precision, "--min-precision")
-    held_out = read_calibration(run)
-    groups = find_shot_groups(held_out.train_counts)
+    return make_answer_rule(read_calibration(run), precision, run)
+
+
+def make_answer_rule(scores: CalibrationScores, precision: float, run: Run) -> AnswerRule:
+    """Return the rule for answers by the scores of calibration images of a run, see :func:`answer_rule`."""
+    groups = find_shot_groups(scores.train_counts)
     named = {name: classes for name in SHOTS if (classes := getattr(groups, name))}
-    confidences = _rounded(np.exp(held_out.log_probabilities()))
-    predicted, found = confidences.argmax(1), {}
+    found = {}
     for name, classes in named.items():
-        mine = np.isin(predicted, classes)
-        correct = predicted[mine] == held_out.targets[mine]
-        found[name] = (
-            classes,
-            precision_threshold(confidences.max(1)[mine], correct, precision, DELTA / len(named)),
-        )
-    rule = AnswerRule(precision, found, held_out.class_names)
+        mine = np.isin(scores.predicted, classes)
+        correct = scores.predicted[mine] == scores.targets[mine]
+        found[name] = (classes, precision_threshold(scores.confidence[mine], correct, precision, DELTA / len(named)))
+    rule = AnswerRule(precision, found, scores.class_names)
     if all(threshold.value is None for _, threshold in found.values()):
         each = ", ".join(f"{threshold.images} of {name}-shot classes" for name, (_, threshold) in found.items())
         needed = next(iter(found.values()))[1].needed
@@ -197,53 +211,6 @@ def answer_rule(run: Run, precision: float) -> AnswerRule:
             "with a larger data.calibration_fraction."
         )
     return rule
-
-
-def read_calibration(run: Run) -> Predictions:
-    """Return the predictions of a run's calibration images, as `predict` computes them, one image per group and class.
-
-    Raises:
-        EvenhandError: there are none.
-    """
-    run.require()
-    found = run.calibration_predictions
-    if found is None:
-        raise EvenhandError(
-            f"{run.path} has no calibration images, which may not be used for training, selection or adjustment; "
-            f"{HOW_TO_CALIBRATE}."
-        )
-    return one_per_group(as_used(run, found))
-
-
-def as_used(run: Run, predictions: Predictions) -> Predictions:
-    """Return predictions with the adjustment that predict, export and load apply."""
-    given = run.adjustment
-    if given is not None and given.added_to_logits is None:
-        raise EvenhandError(
-            f"The network of {run.path} was adjusted ({given.describe()}), which its stored predictions are without; "
-            "remove its adjustment.json first."
-        )
-    own = run.predictions.adjustment if given is None else np.array(given.added_to_logits, np.float64)
-    return replace(predictions, adjustment=own)
-
-
-def one_per_group(predictions: Predictions) -> Predictions:
-    """Keep one image of each class of each group, as images of a group are not independent."""
-    if predictions.groups is None:
-        return predictions
-    pairs = np.char.add(np.char.add(predictions.targets.astype(str), "/"), predictions.groups)
-    return take(predictions, np.sort(np.unique(pairs, return_index=True)[1]))
-
-
-def take(predictions: Predictions, kept: NDArray[np.int64]) -> Predictions:
-    """Return the predictions of some images."""
-    return replace(
-        predictions,
-        logits=predictions.logits[kept],
-        targets=predictions.targets[kept],
-        ids=predictions.ids[kept],
-        groups=None if predictions.groups is None else predictions.groups[kept],
-    )
 
 
 def summarise_sets(rule: SetRule, predictions: Predictions) -> dict[str, Any]:
@@ -345,20 +312,6 @@ def _precision(answered: NDArray[np.bool_], correct: NDArray[np.bool_], mine: ND
         "precision": precision,
         "interval": ends,
     }
-
-
-def _calibrate(held_out: Sequence[Predictions]) -> Calibration:
-    scores = []
-    for each in held_out:
-        own = one_per_group(each)
-        probabilities = _rounded(np.exp(own.log_probabilities()))
-        scores.append((probabilities[np.arange(len(own)), own.targets], own.targets))
-    return Calibration(tuple(own for own, _ in scores), tuple(of for _, of in scores), held_out[0].num_classes)
-
-
-def _rounded(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return probabilities in the precision in which `predict` computes them, so that equal ones compare as equal."""
-    return np.asarray(probabilities, np.float32).astype(np.float64)
 
 
 def _mean(values: Any) -> float | None:

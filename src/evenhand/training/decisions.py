@@ -14,12 +14,13 @@ from evenhand.core.errors import EvenhandError
 from evenhand.metrics.costs import cost_of_decisions
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.held_out import as_used
+from evenhand.runs.model_folder import exported_with, is_model_folder
 from evenhand.runs.run import Run
 from evenhand.runs.unsure import (
     AnswerRule,
     SetRule,
     answer_rule,
-    as_used,
     check_share,
     set_rule,
     set_rule_of_folds,
@@ -107,7 +108,8 @@ def load_unsure(
     Args:
         run: a run with calibration images (`data.calibration_fraction`), or a comparison: its recommended run if that
             has calibration images. Otherwise, for a coverage, all recommended runs, each calibrated on its own test
-            images if test sets rotate; see :meth:`evenhand.statistics.conformal.Calibration.guaranteed`.
+            images if test sets rotate; see :meth:`evenhand.statistics.conformal.Calibration.guaranteed`. Or a model
+            folder, which keeps what calibration images gave, and is used as it was exported if neither is given.
         coverage: of each class by the prediction sets, above 0 and below 1.
         min_precision: of the answers of each shot group, above 0 and below 1.
         device: as for :func:`evenhand.load`.
@@ -124,7 +126,10 @@ def load_unsure(
     elif Path(run).is_file():
         raise EvenhandError(f"{run} is a file of weights, which has no calibration images; give the folder of a run.")
     first = members[0]
-    first.require()
+    if not is_model_folder(first):
+        first.require()
+    elif coverage is None and min_precision is None:
+        coverage, min_precision = exported_with(first)
     if len(members) > 1 and first.calibration_predictions is None and min_precision is None and coverage is not None:
         rule, folds = set_rule_of_folds(members, coverage)
         models = [load(each.path, device=device) for each in folds]
@@ -134,6 +139,28 @@ def load_unsure(
     sets = None if coverage is None else set_rule(first, coverage)
     answers = None if min_precision is None else answer_rule(first, min_precision)
     return UnsureModel(load(first.path, device=device), sets, answers)
+
+
+def stored_thresholds(run: Run, coverage: float | None, min_precision: float | None) -> dict[str, Any]:
+    """Return the thresholds of a run's classes, as an exported model keeps them.
+
+    Returns:
+        `set_thresholds` and `answer_thresholds`: the probability from which a class is in the prediction set (None: it
+        always is), and from which the most probable class is the answer (None: never); None: not asked for.
+    """
+    sets = None if coverage is None else set_rule(run, coverage).calibration.thresholds(coverage)
+    answers = None if min_precision is None else answer_rule(run, min_precision).needed()
+    return {
+        name: None if values is None else tuple(float(each) if np.isfinite(each) else None for each in values)
+        for name, values in (("set_thresholds", sets), ("answer_thresholds", answers))
+    }
+
+
+def refuse_combined(coverage: float | None, min_precision: float | None, **others: object) -> None:
+    """Refuse options that change probabilities next to those that are calibrated for the model's own."""
+    for name, value in others.items():
+        if value and not coverage is min_precision is None:
+            raise EvenhandError(f"--{name} cannot be combined with --coverage or --min-precision; leave it out.")
 
 
 class _Members(nn.Module):
@@ -206,11 +233,18 @@ def evaluate_decisions(
 
 
 def check_decisions(
-    run: Run, *, costs: Path | str | None = None, coverage: float | None = None, min_precision: float | None = None
+    run: Run,
+    *,
+    costs: Path | str | None = None,
+    prior: str | None = None,
+    coverage: float | None = None,
+    min_precision: float | None = None,
 ) -> None:
     """Refuse what :func:`evaluate_decisions` would refuse, before images are predicted."""
+    run.require()
     if costs is not None:
         read_costs(costs, run.predictions.class_names)
+        change_prior(run, prior or "uniform")
     if coverage is not None:
         set_rule(run, coverage)
     if min_precision is not None:

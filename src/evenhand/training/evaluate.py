@@ -17,6 +17,7 @@ from evenhand.objectives.objective import build_objective
 from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import ADJUSTMENT
+from evenhand.runs.model_folder import is_model_folder
 from evenhand.runs.run import Run, none_if_unreadable, read_leniently
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
@@ -144,8 +145,8 @@ def _known_rows(
 
 
 def _load(folder: Run) -> tuple[TrainedModel, Config]:
-    if folder.path.is_file():
-        folder.require()  # a file of weights does not name its test set
+    if folder.path.is_file() or is_model_folder(folder):
+        folder.require()  # neither names its test set
     return load(folder.path, adjust=False), folder.config
 
 

@@ -24,8 +24,10 @@ from evenhand.data.reading import RowReader
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.model_folder import exported_with
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
+from evenhand.training.decisions import refuse_combined, stored_thresholds
 from evenhand.training.predict import TrainedModel, load
 from evenhand.training.prior import change_prior
 
@@ -58,6 +60,8 @@ def export_onnx(
     ensemble: bool = False,
     costs: Path | str | None = None,
     prior: str | None = None,
+    coverage: float | None = None,
+    min_precision: float | None = None,
 ) -> Check:
     """Write a trained model as ONNX and compare its logits with torch.
 
@@ -72,7 +76,10 @@ def export_onnx(
     - `adjustment`: the adjustment of the logits after training, which the graph applies itself (`null`: none; for an
       ensemble a list with one entry per run);
     - `costs`: the cost of each true class (row) predicted as each class (column), in the order of `class_names`
-      (`null`: none), and `prior`: the class shares that the probabilities are for, if they were changed.
+      (`null`: none), and `prior`: the class shares that the probabilities are for, if they were changed;
+    - `coverage` and `set_thresholds`: a class is in the prediction set if its probability is at least its threshold
+      (`null`: it always is), or if it is the most probable one; `min_precision` and `answer_thresholds`: the most
+      probable class is the answer if its probability is at least its threshold (`null`: never).
 
     A frozen body and the last layer that was trained on it are one graph.
 
@@ -82,6 +89,8 @@ def export_onnx(
         ensemble: for a comparison: average all runs of the recommended objective in one graph.
         costs: a file of costs, see :func:`evenhand.load`.
         prior: the class shares where the model is used, see :func:`evenhand.load`.
+        coverage: of each class by prediction sets, see `load_unsure`.
+        min_precision: of the answers, see `load_unsure`.
 
     Returns:
         The comparison: on test images of every class if the run's data are found, else on noise.
@@ -90,10 +99,15 @@ def export_onnx(
         EvenhandError: packages of the extra `onnx` are missing, the network cannot be exported, or logits differ by
             more than `MOST_DIFFERENT`.
     """
+    if (costs, prior, coverage, min_precision) == (None,) * 4:
+        coverage, min_precision = exported_with(run)
+    refuse_combined(coverage, min_precision, ensemble=ensemble, costs=costs, prior=prior)
     onnx, runtime, _ = (_required(name) for name in ("onnx", "onnxruntime", "onnxscript"))
     model = load(run, device="cpu", ensemble=ensemble, prior=prior, costs=costs)
     prior = prior or (None if costs is None else "uniform")
     runs = [each.path for each in read_recommended(run).runs] if is_comparison(run) else [Path(run)]
+    decided = {"coverage": coverage, "min_precision": min_precision}
+    decided |= stored_thresholds(Run(runs[0]), coverage, min_precision)
     stored = [Run(each).adjustment if each.is_dir() else None for each in runs]  # a file of weights has none
     fields = set(Adjustment.model_fields)
     adjustments = [None if each is None else each.model_dump(mode="json", include=fields) for each in stored]
@@ -106,7 +120,9 @@ def export_onnx(
     with replacing(path, within=enclosing(path, [run, *runs])) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
-        onnx.helper.set_model_props(graph, _metadata(model, adjustments if ensemble else adjustments[0], prior))
+        onnx.helper.set_model_props(
+            graph, _metadata(model, adjustments if ensemble else adjustments[0], prior, decided)
+        )
         onnx.checker.check_model(graph)
         onnx.save(graph, temporary)
         check = _compare(model, runtime, temporary, images, classes)
@@ -165,7 +181,7 @@ def _adjusted(model: TrainedModel) -> nn.Module:
     return model.network if model.adjustment is None else _Adjusted(model.network, model.adjustment).eval()
 
 
-def _metadata(model: TrainedModel, adjustment: object, prior: str | None) -> dict[str, str]:
+def _metadata(model: TrainedModel, adjustment: object, prior: str | None, decided: dict[str, Any]) -> dict[str, str]:
     card = model.card
     content = {
         "class_names": card.class_names,
@@ -182,6 +198,7 @@ def _metadata(model: TrainedModel, adjustment: object, prior: str | None) -> dic
         "adjustment": adjustment,
         "prior": prior,
         "costs": None if model.costs is None else model.costs.tolist(),
+        **decided,
     }
     named = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
     return {**named, "model": card.model, "producer": "evenhand"}

@@ -11,8 +11,12 @@ from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.hub import PREFIX
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.config import Config
+from evenhand.runs.model_folder import StoredDecisions
+from evenhand.statistics.conformal import images_needed
 from evenhand.training.card import Card
 
+COVERAGE = 0.9
+"""The example of a coverage."""
 FEWEST_IMAGES = 10
 """Test images of a class below which its recall says little."""
 _PUBLISHED = ("balanced_accuracy", "accuracy", "macro_f1", "geometric_mean", "ece")
@@ -34,6 +38,9 @@ class Published:
     licence: str | None
     grouped: bool
     """Whether test images belong to groups."""
+    decisions: StoredDecisions
+    decided: dict[str, Any]
+    """What decisions give on test images, as `evaluate_decisions` returns it, with its notes."""
 
 
 def write_model_card(about: Published, *, onnx: bool) -> str:
@@ -48,6 +55,8 @@ def write_model_card(about: Published, *, onnx: bool) -> str:
         _by_class(about),
         "## Use",
         _use(onnx=onnx),
+        "## Decisions",
+        "\n".join(f"- {markdown_escaped(line)}" for line in _decisions(about)),
         "## Limits",
         "\n".join(f"- {markdown_escaped(line)}" for line in _limits(about)),
     ]
@@ -147,6 +156,56 @@ def _use(*, onnx: bool) -> str:
             "adjustment applied; preprocessing and classes are also stored in its metadata."
         )
     return "\n".join(lines)
+
+
+def _decisions(about: Published) -> list[str]:
+    """Return sentences on how the model decides, with what is guaranteed."""
+    stored, lines = about.decisions, []
+    cost, sets, answers = (about.decided.get(name) for name in ("cost", "sets", "answers"))
+    if stored.prior is not None:
+        lines.append(f"Probabilities are for these class shares where the model is used: {stored.prior}.")
+    if cost is not None:
+        lines.append(
+            "It decides for the class of least expected cost, by the costs in decisions.json; the results above are of "
+            f"the most probable class. Cost per test image, weighted to these class shares: {cost['realised']:.4g} "
+            f"(standard error {cost['error']:.2g}); {cost['most_probable']:.4g} for the most probable class, and "
+            f"{cost['expected']:.4g} expected by the model."
+        )
+    if sets is not None:
+        lines += sets["notes"]
+        found = [
+            f"{shot}-shot {row['coverage']:.1%} ({_ends(row['interval'])})"
+            for shot, row in sets["groups"].items()
+            if row["coverage"] is not None
+        ]
+        lines.append(
+            f"Prediction sets of the test images have {sets['mean_size']:.3g} classes on average, {sets['unsure']:.1%} "
+            f"of them several and {sets['full']:.1%} all. Mean coverage of classes with enough calibration images, "
+            f"with 95% intervals: {', '.join(found) or 'no class was tested'}."
+        )
+    if answers is not None:
+        lines += answers["notes"]
+        precision = (
+            "none was answered"
+            if answers["precision"] is None
+            else f"of its answers {answers['precision']:.1%} were right ({_ends(answers['interval'])})"
+        )
+        lines.append(f"On the test images it was unsure about {answers['unsure']:.1%}; {precision}.")
+    if stored.calibration is None:
+        lines.append(
+            "No calibration images were kept for it, so it cannot answer with prediction sets or be unsure: --coverage "
+            "and --min-precision are refused."
+        )
+    elif sets is None and answers is None:
+        counts = [stored.calibration.targets.count(k) for k in range(len(stored.class_names))]
+        enough = sum(count >= images_needed(COVERAGE) for count in counts)
+        lines.append(
+            f"{sum(counts):,} calibration images, which were not trained on, allow prediction sets that contain the "
+            f"class of an image with a probability of at least {COVERAGE:g} in each class, for new images like them: "
+            f"evenhand predict FOLDER IMAGE --coverage {COVERAGE:g}. {enough} of {len(counts)} classes have the "
+            f"{images_needed(COVERAGE)} that this needs; the others are in every set."
+        )
+    return lines
 
 
 def _limits(about: Published) -> list[str]:

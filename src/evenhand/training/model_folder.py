@@ -18,14 +18,19 @@ from evenhand.data.decode import MAX_ASPECT
 from evenhand.metrics.predictions import Predictions
 from evenhand.models.classifier import Classifier
 from evenhand.runs import filenames as names
+from evenhand.runs.calibration import CalibrationScores, read_calibration, score
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.held_out import one_per_group
+from evenhand.runs.model_folder import StoredDecisions, StoredScores, write_decisions
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.runs.summary import summarise
 from evenhand.training.checkpoint import save_weights
+from evenhand.training.decisions import evaluate_decisions, refuse_combined, stored_thresholds
 from evenhand.training.export import Check, export_onnx
 from evenhand.training.model_card import Published, write_model_card
-from evenhand.training.predict import CONFIG, WEIGHTS, TrainedModel, load, own_adjustment
+from evenhand.training.predict import TrainedModel, load, own_adjustment
+from evenhand.training.prior import known_shares
 
 PREPROCESSING, ADJUSTMENT, ONNX, CARD = "preprocessing.json", names.ADJUSTMENT, "model.onnx", "README.md"
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -41,48 +46,119 @@ class ExportedFolder:
     """The check of the ONNX file; None: the packages of the extra `onnx` are not installed."""
 
 
-def export_folder(run: Path | str, out: Path | str, *, licence: str | None = None) -> ExportedFolder:
+def export_folder(
+    run: Path | str,
+    out: Path | str,
+    *,
+    licence: str | None = None,
+    costs: Path | str | None = None,
+    prior: str | None = None,
+    coverage: float | None = None,
+    min_precision: float | None = None,
+) -> ExportedFolder:
     """Write a trained model and its model card into a new folder, which :func:`evenhand.load` and `predict` take.
 
     It has `model.safetensors` (all weights, a frozen backbone included), `config.json` (the network and the classes),
-    `preprocessing.json`, the adjustment (what is added to the logits, if anything), `model.onnx` (if the packages of
-    the extra `onnx` are installed) and `README.md`, a model card with the metadata that Hugging Face's hub reads.
+    `preprocessing.json`, the adjustment (what is added to the logits, if anything), `decisions.json` (class shares,
+    costs, and what calibration images gave), `model.onnx` (if the packages of the extra `onnx` are installed) and
+    `README.md`, a model card with the metadata that Hugging Face's hub reads.
 
     Args:
         run: a finished run, or a comparison, whose recommended objective's run with the best validation result is used.
         out: the folder, which must not exist or be empty.
         licence: the licence of the model by its identifier on the hub, such as `mit`; None: the card names none.
+        costs: a file of costs, by which the model of the folder decides, see :func:`evenhand.load`.
+        prior: the class shares where it is used, see :func:`evenhand.load`.
+        coverage: of each class by prediction sets, which `predict` then answers with; see `load_unsure`.
+        min_precision: of the answers of `predict`, which is unsure otherwise; see `load_unsure`.
 
     Raises:
-        EvenhandError: the run is not finished, or the folder has files.
+        EvenhandError: the run is not finished, the folder has files, or a coverage or precision is asked for and cannot
+            be shown.
     """
     if licence is not None and not _LICENCE.fullmatch(licence):
         raise EvenhandError(f"The licence must be an identifier such as mit or cc-by-4.0, got {licence!r}.")
     folder = read_recommended(run).runs[0] if is_comparison(run) else Run(Path(run))
     if not folder.path.is_dir():
         raise EvenhandError(f"{folder.path} is not the folder of a run; the model card needs the results of one.")
-    model = load(folder.path, device="cpu")
-    published = _published(folder, model, Path(out).resolve().name, licence)
+    folder.require()
+    refuse_combined(coverage, min_precision, costs=costs, prior=prior)
+    prior = prior or (None if costs is None else "uniform")
+    model = load(folder.path, device="cpu", costs=costs, prior=prior)
+    results = evaluate_decisions(
+        folder, folder.predictions, costs=costs, prior=prior, coverage=coverage, min_precision=min_precision
+    )
+    kept = _decisions(folder, model, prior, coverage, min_precision)
+    published = _published(folder, model, Path(out).resolve().name, licence, kept, results)
     refuse_linked(out, [run, folder.path])
     with _new_folder(Path(out)) as temporary:
         assert isinstance(model.network, Classifier)  # a run is one network
         card = replace(model.card, backbone=None)  # its weights are in the file
-        save_weights(temporary / WEIGHTS, model.network, card)
-        write_json(temporary / CONFIG, _config(folder, model), indent=2)
+        save_weights(temporary / names.MODEL_WEIGHTS, model.network, card)
+        write_json(temporary / names.MODEL_CONFIG, _config(folder, model), indent=2)
         write_json(temporary / PREPROCESSING, _preprocessing(model), indent=2)
         if model.adjustment is not None:
-            write_json(temporary / ADJUSTMENT, _adjustment(folder, model), indent=2)
+            write_json(temporary / ADJUSTMENT, _adjustment(folder, model, prior), indent=2)
+        write_decisions(temporary, kept)
         check = None
         if all(importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime", "onnxscript")):
-            check = export_onnx(folder.path, temporary / ONNX)
+            check = export_onnx(
+                folder.path,
+                temporary / ONNX,
+                costs=costs,
+                prior=prior,
+                coverage=coverage,
+                min_precision=min_precision,
+            )
         write_text(temporary / CARD, write_model_card(published, onnx=check is not None))
         files = tuple(sorted(path.name for path in temporary.iterdir()))
     return ExportedFolder(Path(out), files, check)
 
 
-def _published(run: Run, model: TrainedModel, name: str, licence: str | None) -> Published:
+def _decisions(
+    run: Run, model: TrainedModel, prior: str | None, coverage: float | None, min_precision: float | None
+) -> StoredDecisions:
+    """Return what the folder keeps of how the model decides."""
+    known, scores = known_shares(run), _scores(run, model, prior)
+    normalised = prior is None and run.adjustment is not None and run.adjustment.kind == "tau-normalised"
+    return StoredDecisions(
+        class_names=model.class_names,
+        train_counts=tuple(run.predictions.train_counts.tolist()),
+        objective=known.objective,
+        train_prior=tuple(known.train.tolist()),
+        logits_prior=None if known.logits is None or normalised else tuple(known.logits.tolist()),
+        prior=None if prior is None else os.path.basename(prior),
+        costs=None if model.costs is None else tuple(map(tuple, model.costs.tolist())),
+        calibration=None
+        if scores is None
+        else StoredScores(
+            targets=tuple(scores.targets.tolist()),
+            own=tuple(scores.own.tolist()),
+            predicted=tuple(scores.predicted.tolist()),
+            confidence=tuple(scores.confidence.tolist()),
+        ),
+        coverage=coverage,
+        min_precision=min_precision,
+        **stored_thresholds(run, coverage, min_precision),
+    )
+
+
+def _scores(run: Run, model: TrainedModel, prior: str | None) -> CalibrationScores | None:
+    """Return the scores of the run's calibration images as the exported model predicts them; None: there are none."""
+    found = run.calibration_predictions
+    if found is None or (model.adjustment is None and run.adjustment is not None):  # a normalised network has none
+        return None
+    if prior is None:
+        return read_calibration(run)
+    assert model.adjustment is not None
+    return score(one_per_group(replace(found, adjustment=model.adjustment.double().numpy())))
+
+
+def _published(
+    run: Run, model: TrainedModel, name: str, licence: str | None, kept: StoredDecisions, decided: dict[str, Any]
+) -> Published:
     """Return what the card says; results are those of the model as it is loaded, with its adjustment."""
-    stored = run.adjustment
+    stored = run.adjustment if kept.prior is None else None
     results, notes = run.summary.model_dump(mode="json", exclude_unset=True), list(run.summary.notes)
     if model.adjustment is not None:
         results |= summarise(_adjusted(run, model))
@@ -103,6 +179,8 @@ def _published(run: Run, model: TrainedModel, name: str, licence: str | None) ->
         notes=tuple(notes),
         licence=licence,
         grouped=run.predictions.groups is not None,
+        decisions=kept,
+        decided=decided,
     )
 
 
@@ -140,13 +218,16 @@ def _preprocessing(model: TrainedModel) -> dict[str, Any]:
     }
 
 
-def _adjustment(run: Run, model: TrainedModel) -> dict[str, Any]:
+def _adjustment(run: Run, model: TrainedModel, prior: str | None) -> dict[str, Any]:
     assert model.adjustment is not None
+    added = model.adjustment.double().tolist()
+    if prior is not None:
+        return {"kind": "prior", "chosen": "given", "prior": os.path.basename(prior), "added_to_logits": added}
     stored = run.adjustment or own_adjustment(run)
     kept = {} if stored is None else stored.model_dump(mode="json", include=set(Adjustment.model_fields))
     # A file that the prior was read from may name a folder of this machine.
     kept |= {"prior": os.path.basename(kept["prior"])} if kept.get("prior") else {}
-    return {"kind": "post-hoc", "chosen": "given", **kept, "added_to_logits": model.adjustment.double().tolist()}
+    return {"kind": "post-hoc", "chosen": "given", **kept, "added_to_logits": added}
 
 
 @contextlib.contextmanager

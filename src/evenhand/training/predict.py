@@ -24,6 +24,8 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.heads import ScaledHead, last_layer
 from evenhand.models.transform import centre_crop
 from evenhand.runs.comparison import is_comparison, read_recommended
+from evenhand.runs.filenames import DECISIONS, MODEL_WEIGHTS
+from evenhand.runs.model_folder import is_model_folder, read_decisions
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.training._ensemble import Ensemble, Member
@@ -36,8 +38,6 @@ from evenhand.training.prior import change_prior
 Item: TypeAlias = Path | str | NDArray[np.uint8] | Image.Image | Tensor
 """An image: the path of a file, or pixels as :func:`~evenhand.data.pixels.to_pixels` takes them."""
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
-"""Files of a model folder."""
 _T = TypeVar("_T")
 _logger = logging.getLogger("evenhand")
 
@@ -218,9 +218,10 @@ def load(
         ensemble: for a comparison: average the probabilities of all runs of the recommended objective.
         adjust: apply the adjustment that a run was given after training, if any.
         prior: the class shares where the model is used, which probabilities then hold for: `uniform`, `train` or a
-            file; in place of the run's adjustment. None: `uniform` with costs, else as the run is.
+            file; in place of the run's adjustment. None: those that a model folder was exported with; else `uniform`
+            with costs, and as the run is without.
         costs: a file of costs, a cost per class or a matrix: `TrainedModel.decide` then returns the class of least
-            expected cost.
+            expected cost. None: those that a model folder was exported with, if any.
 
     Raises:
         EvenhandError: the run is missing or not finished, or its weights are damaged.
@@ -236,8 +237,12 @@ def load(
         >>> len(found.labels), found.probabilities.shape
         (2, (2, 10))
     """
+    exported = is_model_folder(run)
+    stored = read_decisions(run) if exported and Run(Path(run)).has(DECISIONS) else None
     if costs is not None:
-        model = load(run, device=device, ensemble=ensemble, prior=prior or "uniform")
+        if prior is None and (stored is None or stored.prior is None):
+            prior = "uniform"
+        model = load(run, device=device, ensemble=ensemble, prior=prior)
         return replace(model, costs=read_costs(Path(costs), model.class_names))
     if is_comparison(run):
         recommended = read_recommended(run).runs
@@ -249,7 +254,8 @@ def load(
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
     network, card = load_classifier(selected_weights(run), within=Path(run) if Path(run).is_dir() else None)
-    exported = is_model_folder(run)
+    if stored is not None and stored.class_names != card.class_names:
+        raise EvenhandError(f"{DECISIONS} in {run} is of other classes than its weights; export it again.")
     if Path(run).is_dir() and not exported and card.model != (expected := Run(Path(run)).config.model.name):
         raise EvenhandError(f"The weights in {run} are of {card.model}, but the run is of {expected}; restore its own.")
     if device is None:
@@ -259,26 +265,30 @@ def load(
         network = network.to(place).to(memory_format=torch.channels_last)
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
+    decided = None if stored is None or stored.costs is None else np.array(stored.costs)
     if prior is not None:
         if not Path(run).is_dir():
             raise EvenhandError(
                 f"{run} is a file of weights, whose class shares are unknown; give the folder of a run."
             )
         offset = change_prior(Run(Path(run)), prior).added_to_logits
-        return TrainedModel(network.eval(), card, place, torch.tensor(offset, dtype=torch.float32))
+        return TrainedModel(network.eval(), card, place, torch.tensor(offset, dtype=torch.float32), decided)
     own = adjust and Path(run).is_dir()
-    stored = Run(Path(run)).adjustment if own else None
-    adjusted = own_adjustment(Run(Path(run))) if own and stored is None and not exported else stored
+    adjusted = Run(Path(run)).adjustment if own else None
+    if own and adjusted is None and not exported:
+        adjusted = own_adjustment(Run(Path(run)))
     if adjusted is not None and adjusted.kind == "tau-normalised":
         normalise_head(network, adjusted.tau or 0.0)
         adjusted = None
-    if adjusted is None:
-        return TrainedModel(network.eval(), card, place)
-    if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
-        raise EvenhandError(
-            f"The adjustment of {run} does not fit {len(card.class_names)} classes; evaluate it again with --adjust."
-        )
-    return TrainedModel(network.eval(), card, place, torch.tensor(adjusted.added_to_logits, dtype=torch.float32))
+    added = None
+    if adjusted is not None:
+        if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
+            raise EvenhandError(
+                f"The adjustment of {run} does not fit {len(card.class_names)} classes; evaluate it again with "
+                "--adjust."
+            )
+        added = torch.tensor(adjusted.added_to_logits, dtype=torch.float32)
+    return TrainedModel(network.eval(), card, place, added, decided)
 
 
 def own_adjustment(run: Run) -> Adjustment | None:
@@ -287,12 +297,6 @@ def own_adjustment(run: Run) -> Adjustment | None:
         return None
     added = run.predictions.adjustment
     return None if added is None else Adjustment(kind="post-hoc", chosen="given", added_to_logits=tuple(added.tolist()))
-
-
-def is_model_folder(path: os.PathLike[str] | str) -> bool:
-    """Return whether a path is a folder that `evenhand export --folder` wrote."""
-    folder = Run(Path(path))
-    return folder.has(WEIGHTS) and folder.has(CONFIG) and not folder.begun
 
 
 def normalise_head(network: Classifier | Ensemble, tau: float) -> None:
@@ -317,7 +321,7 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
     if folder.is_file():
         return folder
     if is_model_folder(folder):
-        return folder / WEIGHTS
+        return folder / MODEL_WEIGHTS
     if not folder.is_dir():
         raise EvenhandError(f"There is no run or file of weights {folder}; give the folder of a run.")
     return Run(folder).weights

@@ -10,16 +10,59 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.text import text_table
+from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison._comparison import ComparisonResult
 from evenhand.experiments.comparison._hypothesis_tests import image_errors, judge_differences
 from evenhand.metrics.costs import Cost, cost_of_decisions, expected_costs, realised_costs
 from evenhand.metrics.predictions import Predictions
+from evenhand.objectives.objective import build_objective
+from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs.comparison import CostComparison, CostRow, Difference
+from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training.cost_files import read_costs
-from evenhand.training.prior import change_prior
+from evenhand.training.prior import UNIFORM, change_prior, read_shares
 
 COST = "cost"
+
+
+def check_costs(
+    base: Config, objectives: Sequence[str], table: SampleTable, costs: Path | str, prior: str | None = None
+) -> None:
+    """Refuse what :func:`with_costs` would refuse, before anything is trained.
+
+    Args:
+        base: the config of all runs, but for the objective.
+        objectives: that are compared.
+        table: the source.
+        costs: a file of costs.
+        prior: the class shares where the model is used.
+    """
+    if not base.data.drop_small:  # which leaves out classes that are not known yet
+        read_costs(costs, table.class_names)
+        if prior not in (None, "train", *UNIFORM):
+            read_shares(Path(prior), table.class_names)
+    for name in objectives:
+        if not holds_for_shares(base, name):
+            raise EvenhandError(
+                f"The probabilities of {name} hold for no known class shares, so its decisions by cost cannot be "
+                "compared; leave it out of --objectives."
+            )
+
+
+def holds_for_shares(base: Config, objective: str) -> bool:
+    """Return whether the probabilities of an objective hold for known class shares, as decisions by cost need.
+
+    Example:
+        >>> from evenhand.experiments.comparison.costs import holds_for_shares
+        >>> from evenhand.runs.config import make_config
+        >>> [holds_for_shares(make_config(), name) for name in ("ce", "balanced-softmax", "cce", "focal")]
+        [True, True, False, False]
+    """
+    config = base.model_copy(update={"objective": ObjectiveSpec(objective)})
+    weights = None if config.class_weights is None else (1.0,) * 10
+    trained = build_objective(config.objective.training, counts=[2] * 10, epochs=config.epochs, class_weights=weights)
+    return trained.prior() is not None
 
 
 def with_costs(

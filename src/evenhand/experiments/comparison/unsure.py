@@ -7,8 +7,8 @@ import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.runs.comparison import Comparison
+from evenhand.runs.held_out import as_used, one_per_group
 from evenhand.runs.run import Run
-from evenhand.runs.unsure import as_used, one_per_group
 from evenhand.statistics.conformal import images_needed, leave_one_out_sets
 
 COVERAGE = 0.9

@@ -16,7 +16,7 @@ from evenhand.core.locks import is_locked
 from evenhand.core.opening import make_folder, remove_file
 from evenhand.experiments.grid._engine import End, Event, finish_jobs
 from evenhand.experiments.grid._shared_storage import FolderProgress, with_absolute_paths
-from evenhand.experiments.grid._slurm_cluster import Attempt, Cluster, SlurmCluster
+from evenhand.experiments.grid._slurm_cluster import Attempt, Cluster, SlurmCluster, queue_states
 from evenhand.experiments.grid._slurm_options import SlurmOptions
 from evenhand.experiments.grid.jobs import Failure, Job, read_failure, write_failure
 from evenhand.experiments.grid.progress import GridCallback
@@ -75,6 +75,32 @@ def run_on_slurm(
     cluster = SlurmCluster(options, threads)
     engine = SlurmEngine(cluster, threads=threads, workers=workers, command=command)
     return finish_jobs(jobs, engine, callback or GridCallback())
+
+
+def queued_jobs(jobs: Sequence[Job]) -> dict[Path, str]:
+    """Return what squeue says of the jobs of runs, by the folder of the run; runs whose job has ended are left out.
+
+    squeue is only asked if a job was submitted.
+    """
+    ids = {job.folder: job_id for job in jobs if (job_id := _job_id(job)) is not None}
+    if not ids:
+        return {}
+    states = queue_states()
+    if states is None:
+        return {folder: f"SLURM job {job_id}, but squeue does not answer" for folder, job_id in ids.items()}
+    return {
+        folder: f"SLURM job {job_id} {states[job_id].lower()}"
+        for folder, job_id in ids.items()
+        if states.get(job_id, "COMPLETED") not in ENDED
+    }
+
+
+def _job_id(job: Job) -> str | None:
+    """Return the id of the job that was submitted last for a run; None: there is none."""
+    try:
+        return str(read_json(job.submission, within=job.folder.parent)["job_id"])
+    except (EvenhandError, OSError, LookupError, TypeError):
+        return None
 
 
 @dataclass
@@ -172,11 +198,8 @@ class SlurmEngine:
 
     def _find_queued(self, job: Job) -> Any:
         """Return the files of a job that is in the queue already; None: there is none."""
-        try:
-            job_id = str(read_json(job.submission, within=job.folder.parent)["job_id"])
-        except (EvenhandError, OSError, LookupError, TypeError):
-            return None
-        if self.states.get(job_id, "COMPLETED") in ENDED:
+        job_id = _job_id(job)
+        if job_id is None or self.states.get(job_id, "COMPLETED") in ENDED:
             return None
         paths = import_module("submitit.core.utils").JobPaths(self._executor(job).folder, job_id)
         return None if paths.result_pickle.exists() else paths

@@ -54,13 +54,18 @@ class SlurmCluster:
         return executor
 
     def states(self) -> Mapping[str, str] | None:
-        """Ask squeue, which needs no accounting, unlike sacct."""
-        asked = ["squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}", "--format=%i %T"]
-        try:
-            found = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return dict(line.split(maxsplit=1) for line in found.stdout.splitlines() if len(line.split()) == 2)
+        """Ask squeue."""
+        return queue_states()
+
+
+def queue_states() -> Mapping[str, str] | None:
+    """Ask squeue, which needs no accounting, unlike sacct, for the states of this user's jobs; None: no answer."""
+    asked = ["squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}", "--format=%i %T"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return dict(line.split(maxsplit=1) for line in found.stdout.splitlines() if len(line.split()) == 2)
 
 
 def import_submitit() -> Any:
