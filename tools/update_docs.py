@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import photo_tables
 from study_tables import progress, references, study
 
 from evenhand.experiments.comparison import ComparisonResult
@@ -254,11 +255,19 @@ def claims_study() -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"demo": demo},
+    "README.md": {"demo": demo, "photos": photo_tables.readme},
     "docs/guide/verdict.md": {"power": power},
     "docs/guide/objectives.md": {"measured": measured, "bias": bias},
     "docs/results/claims.md": {"five seeds": claims_study},
     "docs/results/long-tailed.md": {"table": study_table, "seeds": study_by_seed, "balanced": against_balanced},
+    "docs/results/photos.md": {
+        "natural": partial(photo_tables.against_others, "natural"),
+        "exp50": partial(photo_tables.against_others, "exp50"),
+        "summary": photo_tables.summary,
+        "first round": photo_tables.first_round,
+        "second round": photo_tables.second_round,
+        "speed": photo_tables.speed,
+    },
     "docs/results/reproduced.md": {
         "references": references,
         "paper schedule": partial(study, "paper-schedule"),

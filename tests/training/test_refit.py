@@ -118,9 +118,13 @@ def test_which_runs_are_trained_again(update, expected, config, tmp_path):  # no
     assert not trainer_of(changed(config, **update, head=many), tmp_path / "many").refits
 
 
-@pytest.mark.parametrize(("most", "expected"), [(None, 64), (32, 64), (2, 64), (1, 128)])
-def test_batches_grow_with_the_number_of_images(most, expected, config, tmp_path):  # noqa: F811
+@pytest.mark.parametrize(("most", "number"), [(None, 2), (32, 2), (2, 2), (1, 1)])
+def test_batches_are_of_one_size_and_grow_with_the_number_of_images(most, number, config, tmp_path):  # noqa: F811
     head = config.head.model_copy(update={"most_steps": most})
     trainer = trainer_of(changed(config, head=head), tmp_path / "run")
-    assert 64 < len(trainer.prepared.splits.train) <= 128
-    assert trainer.batch_size == expected
+    images = len(trainer.prepared.splits.train)
+    assert 64 < images < 128
+    sizes = trainer.batches("train", trainer.batch_size).batch_sizes()
+    assert len(sizes) == number
+    assert sum(sizes) == images
+    assert max(sizes) - min(sizes) <= 1 if most else sizes[0] == config.batch_size == 64

@@ -177,9 +177,9 @@ class HeadConfig(_Section):
     """A last layer trained on features; nothing here concerns other runs."""
 
     most_steps: int | None = Field(None, ge=1, le=100_000)
-    """Double the batch until an epoch has at most this many steps.
+    """Double the batch until an epoch has at most this many steps; batches are then of nearly one size.
 
-    null: the batch size is as given."""
+    null: the batch size is as given, and the last batch of an epoch may be small."""
     refit_below: int = Field(0, ge=0, le=_LARGEST)
     """Below so many images, train again on training and validation images together.
 

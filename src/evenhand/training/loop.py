@@ -105,12 +105,17 @@ class Trainer:
 
     @property
     def batch_size(self) -> int:
-        """Images per training step; on features, larger ones where an epoch would have more steps than it may."""
-        size, most = self.config.batch_size, self.config.head.most_steps
-        if self.prepared.backbone is not None and most is not None:
-            while len(self.prepared.splits.train) > size * most:
-                size *= 2
-        return size
+        """Images per training step.
+
+        On features, batches are larger where an epoch would have more steps than it may, and of nearly one size: a last
+        one of a few images would move the weights as far as a full one does, in a direction of chance.
+        """
+        size, most, images = self.config.batch_size, self.config.head.most_steps, len(self.prepared.splits.train)
+        if self.prepared.backbone is None or most is None:
+            return size
+        while images > size * most:
+            size *= 2
+        return math.ceil(images / math.ceil(images / size))
 
     @property
     def refits(self) -> bool:
