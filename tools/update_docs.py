@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import photo_tables
 import verdict_tables as verdicts
 from label_tables import averaged, flagged, gains, precision
 from study_tables import differences, networks, progress, records, reference_words, references, study, table
@@ -273,6 +274,7 @@ def road() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "demo": demo,
+        "photos": photo_tables.readme,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
     },
     "docs/guide/verdict.md": {"power": verdicts.power},
@@ -285,6 +287,14 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "seeds": study_by_seed,
         "balanced": against_balanced,
         "float32": float32,
+    },
+    "docs/results/photos.md": {
+        "natural": partial(photo_tables.against_others, "natural"),
+        "exp50": partial(photo_tables.against_others, "exp50"),
+        "summary": photo_tables.summary,
+        "first round": photo_tables.first_round,
+        "second round": photo_tables.second_round,
+        "speed": photo_tables.speed,
     },
     "docs/results/reproduced.md": {
         "references": references,

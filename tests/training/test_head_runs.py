@@ -28,7 +28,7 @@ from evenhand.training import frozen_body as backbones
 from evenhand.training.evaluate import evaluate_on, evaluate_run
 from evenhand.training.export import export_onnx
 from evenhand.training.predict import load
-from evenhand.training.run import resume_run, train_run
+from evenhand.training.run import REFITTED, resume_run, train_run
 from tests.data.pictures import encode, noise, smooth, write
 from tests.training.runs import Interrupted, StopAfter, trainer_of
 
@@ -250,7 +250,7 @@ def test_damaged_pictures_are_left_out_when_asked(photos, tmp_path):
     with pytest.raises(EvenhandError, match=r"1 of 64 images cannot be read: red/0.png .*--skip-bad"):
         train_run(config_of(tmp_path / "photos"), tmp_path / "run")
     run = train_run(config_of(tmp_path / "photos", data__skip_bad=True), tmp_path / "run")
-    assert run.summary.notes == ("Left out as unreadable: 1 of 64 images.",)
+    assert run.summary.notes == ("Left out as unreadable: 1 of 64 images.", REFITTED)
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_all_of_it_starts_from_the_trained_head(whole, tuned, photos, tmp_path):
     settings = (f"start.weights={whole.path}", "start.train=all")
     trainer = trainer_of(config_of(photos, *settings), tmp_path)
     network = trainer.model.module if hasattr(trainer.model, "module") else trainer.model
-    begun = load(whole).network.state_dict()
+    begun = load(whole.validated_weights).network.state_dict()
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, begun[name]), name
     rates = [group["rate"] for group in trainer.optimizers[0].param_groups]
@@ -272,7 +272,7 @@ def test_all_of_it_starts_from_the_trained_head(whole, tuned, photos, tmp_path):
     assert rates[-1] == 1
     assert rates == sorted(rates)
     assert sum(len(group["params"]) for group in trainer.optimizers[0].param_groups) == len(list(network.parameters()))
-    assert tuned.config.start.sha256 == describe_file(whole.weights).sha256
+    assert tuned.config.start.sha256 == describe_file(whole.validated_weights).sha256
     assert tuned.environment.weights["sha256"] == load_backbone("lite0").weights.sha256
     after = load(tuned).network.state_dict()
     changed = [name for name in after if "num_batches" not in name and not torch.equal(after[name], begun[name])]

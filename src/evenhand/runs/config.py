@@ -173,6 +173,20 @@ class StartConfig(_Section):
     head: the last layer only; the rest is frozen and in evaluation mode."""
 
 
+class HeadConfig(_Section):
+    """A last layer trained on features; nothing here concerns other runs."""
+
+    most_steps: int | None = Field(None, ge=1, le=100_000)
+    """Double the batch until an epoch has at most this many steps; batches are then of nearly one size.
+
+    null: the batch size is as given, and the last batch of an epoch may be small."""
+    refit_below: int = Field(0, ge=0, le=_LARGEST)
+    """Below so many images, train again on training and validation images together.
+
+    The epoch is selected before, and validation results are those of the training without these images. Validation
+    images that the source itself names are never trained on."""
+
+
 class ComputeConfig(_Section):
     """Hardware and precision. Nothing here should change what a run means."""
 
@@ -229,6 +243,7 @@ class Config(_Section):
     schedule: ScheduleConfig = ScheduleConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     start: StartConfig = StartConfig()
+    head: HeadConfig = HeadConfig()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(0, ge=0, le=_LARGEST)
     """Random seed."""

@@ -10,6 +10,9 @@ HISTORY = "history.csv"
 """One row per epoch."""
 BEST_WEIGHTS = "weights/best.safetensors"
 LAST_WEIGHTS = "weights/last.safetensors"
+REFIT_WEIGHTS = "weights/refit.safetensors"
+"""Those trained again on training and validation images together; most runs have none."""
+WEIGHTS = (BEST_WEIGHTS, LAST_WEIGHTS, REFIT_WEIGHTS)
 STATE = "state/state.pt"
 """Optimizer, schedule and random streams, for resuming."""
 PREDICTIONS = "predictions.npz"
@@ -36,8 +39,7 @@ FILES = (
     ENVIRONMENT,
     SPLITS,
     HISTORY,
-    BEST_WEIGHTS,
-    LAST_WEIGHTS,
+    *WEIGHTS,
     STATE,
     PREDICTIONS,
     VALIDATION,
@@ -49,7 +51,7 @@ FILES = (
     CHECKSUMS,
 )
 """All files of a run."""
-CHECKED = (BEST_WEIGHTS, LAST_WEIGHTS, STATE, PREDICTIONS, VALIDATION, CALIBRATION, FEATURES, THUMBNAILS)
+CHECKED = (*WEIGHTS, STATE, PREDICTIONS, VALIDATION, CALIBRATION, FEATURES, THUMBNAILS)
 FOLDERS = ("weights", "state", TENSORBOARD)
 """Subfolders of a run, which contain no runs."""
 

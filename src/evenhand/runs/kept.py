@@ -11,6 +11,7 @@ from evenhand.runs import filenames as names
 PURPOSES = {
     names.BEST_WEIGHTS: "the best epoch",
     names.LAST_WEIGHTS: "the last epoch",
+    names.REFIT_WEIGHTS: "trained again with the validation images",
     names.STATE: "the optimizer, to resume",
     names.PREDICTIONS: "test logits, for reports and comparisons",
     names.VALIDATION: "validation logits, for --adjust",

@@ -245,6 +245,21 @@ class Run:
         return self.path / names.LAST_WEIGHTS
 
     @property
+    def refit_weights(self) -> Path:
+        """The file of the weights trained again on training and validation images together."""
+        return self.path / names.REFIT_WEIGHTS
+
+    @property
+    def refitted(self) -> bool:
+        """Whether it was trained again on training and validation images together."""
+        return self.config.head.refit_below > 0 and self.has(names.REFIT_WEIGHTS)
+
+    @property
+    def validated_weights(self) -> Path:
+        """The file of the weights of the selected epoch, which no validation image was trained on."""
+        return self.last_weights if self.config.select == "last" else self.best_weights
+
+    @property
     def state(self) -> Path:
         """The file of the state between two epochs."""
         return self.path / names.STATE
@@ -257,7 +272,7 @@ class Run:
     @property
     def selected_weights(self) -> Path:
         """The file of the weights that its config selects, which may not exist yet."""
-        return self.last_weights if self.config.select == "last" else self.best_weights
+        return self.refit_weights if self.refitted else self.validated_weights
 
     @property
     def weights(self) -> Path:
@@ -289,15 +304,15 @@ class Run:
             return None
         validation = self._read_predictions(names.VALIDATION, "val")
         with self._naming(names.VALIDATION):
-            self._check_counts(validation)
+            self._check_counts(validation, fitted=not self.refitted)
             self._check_validation_score(validation)
         return validation
 
-    def _check_counts(self, predictions: Predictions) -> None:
+    def _check_counts(self, predictions: Predictions, *, fitted: bool = True) -> None:
         """Refuse predictions of held-out images with other training counts than those of the test images."""
         predictions.check_finite()
         test = none_if_unreadable(lambda: self.predictions)
-        for name in ("train_counts", "fitted_counts") if test is not None else ():
+        for name in ("train_counts", "fitted_counts")[: 1 + fitted] if test is not None else ():
             own, other = getattr(predictions, name), getattr(test, name)
             if own is not None and other is not None and not np.array_equal(own, other):
                 raise EvenhandError(f"its {name} differ from those of {names.PREDICTIONS}.")

@@ -11,6 +11,7 @@ from evenhand.objectives.objective import build_objective
 from evenhand.runs.checksums import write_checked
 from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
+from evenhand.runs.filenames import WEIGHTS
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
 from evenhand.training.results import describe_fitted, select_adjusted, tau_notes, with_unadjusted
@@ -65,7 +66,8 @@ def derive_run(first: Path | str, config: Config, folder: Path | str, *, command
     run.write_environment(source.environment.model_dump(mode="json", exclude_unset=True))
     run.write_splits(source.splits)
     run.write_history(source.history)
-    for old, new in ((source.best_weights, run.best_weights), (source.last_weights, run.last_weights)):
+    for name in WEIGHTS:
+        old, new = source.path / name, run.path / name
         if os.path.lexists(old):
             with open_regular(old, within=source.path) as file:
                 write_checked(new, file.read())

@@ -53,7 +53,9 @@ def evaluate_run(run: Path | str, *, data_root: Path | str | None = None) -> Eva
         # As in training: counts include validation images, unless the source itself fixes these.
         fixed = table.splits is not None and bool((table.splits == "val").any())
         counts = _class_counts(model, table, named.train + named.calibration + (() if fixed else named.val), folder)
-        fitted: NDArray[np.int64] | None = _class_counts(model, table, named.train, folder)
+        fitted: NDArray[np.int64] | None = _class_counts(
+            model, table, named.train + (named.val if folder.refitted else ()), folder
+        )
     else:
         counts, fitted = stored.train_counts, stored.fitted_counts
     predictions, _ = predict_rows(model, config, table, test, counts)

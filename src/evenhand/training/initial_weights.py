@@ -16,6 +16,7 @@ from evenhand.models.heads import last_layer
 from evenhand.models.transform import InputTransform
 from evenhand.models.weights import Weights, describe_file
 from evenhand.runs.config import Config
+from evenhand.runs.run import Run
 from evenhand.training.card import Card
 from evenhand.training.checkpoint import HEAD_ONLY, load_weights
 from evenhand.training.frozen_body import body_files, stored_weights
@@ -62,7 +63,7 @@ def find_pretrained(config: Config) -> Pretrained | None:
         return None  # their preprocessing is unknown: images are prepared as for fresh weights
     if foreign is not None:
         return Pretrained(name, describe_file(foreign), input_transform(name), head, foreign)
-    path = selected_weights(config.start.weights)
+    path = start_file(config.start.weights)
     card = load_weights(path)[1]
     _require_network(config.start.weights, card, name)
     if card.backbone is not None:
@@ -70,6 +71,15 @@ def find_pretrained(config: Config) -> Pretrained | None:
         files = tuple(each.file for each in weights.members) or weights.file
         return Pretrained(name, weights, card.transform(), head, files)
     return Pretrained(name, describe_file(path), card.transform(), False, path)
+
+
+def start_file(weights: str) -> Path:
+    """Return the file of the weights that a run starts from.
+
+    Of a run that was trained again on its validation images, it is the one before that: they must be new to this run.
+    """
+    path, run = selected_weights(weights), Run(Path(weights))
+    return run.validated_weights if path == run.refit_weights else path
 
 
 def pin_start(config: Config) -> Config:
@@ -86,7 +96,7 @@ def pin_start(config: Config) -> Config:
         )
     if start.weights is None:
         return config
-    found = describe_file(selected_weights(start.weights)).sha256
+    found = describe_file(start_file(start.weights)).sha256
     if start.sha256 not in (None, found):
         raise EvenhandError(f"The weights of {start.weights} changed since this run began; start it anew.")
     return config.model_copy(update={"start": start.model_copy(update={"sha256": found})})
@@ -96,7 +106,7 @@ def foreign_weights(config: Config) -> Path | None:
     """Return the file that a run starts from if evenhand did not write it: such a file has no class names."""
     if config.start.weights is None:
         return None
-    path = selected_weights(config.start.weights)
+    path = start_file(config.start.weights)
     try:
         with open_regular(path):
             pass  # refuses pipes, which safe_open would wait for
@@ -117,7 +127,7 @@ def body_weights(config: Config) -> bool | Path | tuple[bool | Path, ...]:
     foreign = foreign_weights(config)
     if foreign is not None:
         return foreign
-    path = selected_weights(config.start.weights)
+    path = start_file(config.start.weights)
     card = load_weights(path)[1]
     if card.backbone is None:
         return False
@@ -134,7 +144,7 @@ def load_initial_weights(network: Classifier, config: Config, class_names: tuple
         if load == "all":
             fill_head(network, foreign)
         return
-    tensors, card = load_weights(selected_weights(weights))
+    tensors, card = load_weights(start_file(weights))
     _require_network(weights, card, network.name)
     if load == "all" and card.class_names != class_names:
         raise EvenhandError(

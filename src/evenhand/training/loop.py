@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,45 @@ class Trainer:
         """The precision that the network is computed in, in the words of a config."""
         return precision_name(self.fabric._precision.precision)
 
+    @property
+    def batch_size(self) -> int:
+        """Images per training step.
+
+        On features, batches are larger where an epoch would have more steps than it may, and of nearly one size: a last
+        one of a few images would move the weights as far as a full one does, in a direction of chance.
+        """
+        size, most, images = self.config.batch_size, self.config.head.most_steps, len(self.prepared.splits.train)
+        if self.prepared.backbone is None or most is None:
+            return size
+        while images > size * most:
+            size *= 2
+        return math.ceil(images / math.ceil(images / size))
+
+    @property
+    def refits(self) -> bool:
+        """Whether it is trained again on training and validation images together, when the epoch is selected."""
+        splits, table = self.prepared.splits, self.prepared.table
+        own = table.splits is not None and bool((table.splits == "val").any())
+        images = len(splits.train) + len(splits.val)
+        few = len(splits.val) > 0 and images < self.config.head.refit_below
+        return few and not own and self.prepared.backbone is not None and self.config.objective.stage is None
+
+    def refit(self, epochs: int) -> "Trainer":
+        """Return a trainer of training and validation images together, after so many epochs from the beginning.
+
+        Nothing is written before its end, so an interruption repeats it.
+        """
+        splits = self.prepared.splits
+        together = replace(splits, train=np.sort(np.concatenate([splits.train, splits.val])), val=splits.val[:0])
+        again = Trainer(self.config, self.run, replace(self.prepared, splits=together), self.fabric)
+        batches = again.batches("train", again.batch_size)
+        for epoch in range(epochs):
+            again._epoch(epoch, batches, Callback())
+            again._check_weights(epoch + 1)
+        if self.fabric.is_global_zero:
+            save_weights(self.run.refit_weights, bare(again.model), again.card, epoch=epochs)
+        return again
+
     def resume(self) -> int:
         """Load the state on disk; return how many epochs are done."""
         state = load_state(self.run.state, self.config)
@@ -126,7 +165,7 @@ class Trainer:
     def train(self, start: int, callback: Callback) -> None:
         """Run the epochs from `start` on."""
         config, prepared = self.config, self.prepared
-        train = self.batches("train", config.batch_size)
+        train = self.batches("train", self.batch_size)
         evaluated: dict[Split, bool] = {"val": len(prepared.splits.val) > 0, "test": config.track_test}
         held_out = {name: self.batches(name, EVALUATION_BATCH) for name, wanted in evaluated.items() if wanted}
         callback.prepared(self.resolved())

@@ -132,7 +132,8 @@ def _predict_normalised(
     run: Run, tau: float, split: str, *, data_root: Path | str | None, skip_bad: bool, allow_outside: bool
 ) -> Predictions:
     config = run.config
-    model = load(run.path, adjust=False)
+    unseen = run.refitted and split == "val"  # validation images were trained on in the end
+    model = load(run.validated_weights if unseen else run.path, adjust=False)
     normalise_head(model.network, tau)
     table = load_source(
         config.data.source,

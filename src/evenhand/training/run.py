@@ -28,6 +28,10 @@ from evenhand.training.prepare import PreparedData, RunSplit, prepare
 from evenhand.training.results import describe_fitted, summarise_run
 from evenhand.training.trackers import TrackedRun, require_tracker
 
+REFITTED = (
+    "After its epoch was selected, the last layer was trained again for as long on training and validation images "
+    "together; validation results are those before."
+)
 MOST_FEATURES = 10_000
 MOST_ERRORS, MOST_CORRECT, CORRECT_PER_CLASS, LARGEST_THUMBNAIL = 200, 200, 5, 96
 
@@ -166,7 +170,7 @@ def _finish(run: Run, trainer: Trainer, start: int, callback: Callback) -> Run:
 def evaluate_trained(run: Run, trainer: Trainer) -> None:
     """Load the selected weights, predict validation and test images, and write the results of a run."""
     config, prepared, fabric = trainer.config, trainer.prepared, trainer.fabric
-    tensors, _ = load_weights(run.selected_weights, within=run.path)
+    tensors, _ = load_weights(run.validated_weights, within=run.path)
     try:
         bare(trainer.model).load_state_dict(tensors)
     except RuntimeError as error:
@@ -174,6 +178,10 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
             f"The {config.select} weights in {run.path} are not those of its {config.model.name}."
         ) from error
     validation = _predict(trainer, "val")[0] if len(prepared.splits.val) else None
+    history = trainer.history
+    if trainer.refits:
+        trainer = trainer.refit(weights_epoch(run.validated_weights) or config.epochs)
+        prepared = replace(prepared, notes=(*prepared.notes, REFITTED))
     calibration = _predict(trainer, "calibration")[0] if len(prepared.splits.calibration) else None
     predictions, features = _predict(trainer, "test")
     if fabric.is_global_zero:
@@ -192,7 +200,7 @@ def evaluate_trained(run: Run, trainer: Trainer) -> None:
         summary = summarise_run(
             config,
             prepared,
-            trainer.history,
+            history,
             trainer.objective,
             predictions,
             precision=trainer.precision,
