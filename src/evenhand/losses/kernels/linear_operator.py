@@ -8,7 +8,6 @@ from torch import Tensor
 from evenhand.losses.kernels.fused import refuse_learned
 from evenhand.losses.kernels.linear import Settings, check_linear, loss_and_gradients, refuse_second_derivative
 
-
 # Written out, as torch 2.5 does not infer the types `list[bool]` and `list[Tensor]`.
 SCHEMA = (
     "(Tensor features, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? offset, "
