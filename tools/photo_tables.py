@@ -129,5 +129,6 @@ def speed() -> str:
         f"images per CPU second as torch (lite0 alone {graphs['lite0']} times), with features within "
         f"{graphs['within']}. In `benchmarks/heads.py --objective {head['objective']}` ({head['images']:,} images, "
         f"{head['classes']} classes, 1,280 features) a whole run took {head['cpu seconds']:.1f} s of processor time in "
-        f"the median, {head['ratio']:.2f} times that of a plain loop with a linear layer ({head['plain']:.1f} s). {first}"
+        f"the median, {head['ratio']:.2f} times that of a plain loop with a linear layer ({head['plain']:.1f} s). "
+        f"{first}"
     )
