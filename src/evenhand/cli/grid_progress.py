@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenhand.cli.output import echo, exiting_on_signals, remark
-from evenhand.experiments.grid._on_slurm import queued_jobs
+from evenhand.experiments.grid import queued_jobs
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
