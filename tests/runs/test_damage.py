@@ -20,7 +20,8 @@ from evenhand.core import arrays
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import load_predictions
 from evenhand.runs.config import make_config
-from evenhand.runs.run import Run, read_leniently
+from evenhand.runs.lenient import read_leniently
+from evenhand.runs.run import Run
 from evenhand.training.checkpoint import load_classifier, load_state, save_state
 from tests.fabricated import write_pictured_run
 from tests.runs.test_old import OLD

@@ -16,7 +16,8 @@ from evenhand.runs.checksums import check_size
 from evenhand.runs.comparison import PRIMARY, Comparison
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import HISTORY, PREDICTIONS
-from evenhand.runs.run import Run, read_leniently
+from evenhand.runs.lenient import read_leniently
+from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow, Summary
 
 LARGEST = 2**25
