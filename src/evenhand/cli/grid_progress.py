@@ -17,7 +17,8 @@ from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
 from evenhand.experiments.grid.running import run_on_engine
-from evenhand.runs.comparison import PRIMARY, read_ledger
+from evenhand.runs.comparison_schemas import PRIMARY
+from evenhand.runs.interim_analyses import read_ledger
 from evenhand.runs.run import runs_in
 from evenhand.runs.schemas import EpochRow
 from evenhand.statistics.paired import LEVEL

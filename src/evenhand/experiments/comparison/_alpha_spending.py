@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from evenhand.runs.comparison import Difference, InterimAnalysis
+from evenhand.runs.comparison_schemas import Difference
+from evenhand.runs.interim_analyses import InterimAnalysis
 from evenhand.statistics.alpha_spending import ROUNDING, next_alpha
 from evenhand.statistics.paired import LEVEL
 
