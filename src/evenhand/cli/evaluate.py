@@ -9,7 +9,7 @@ import typer
 
 from evenhand.cli.decisions import show_decisions
 from evenhand.cli.options import Costs, Coverage, DataRoot, MinPrecision, Prior
-from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, named, remark
+from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, interval, named, percent, remark
 from evenhand.core.text import some
 from evenhand.runs.filenames import ADJUSTMENT
 
@@ -142,13 +142,13 @@ def _headline(summary: dict[str, Any]) -> "RenderableType":
     for metric in METRICS.values():
         if "evaluate" in metric.shown:
             value = metric.format(summary[metric.name]) + metric.unit
-            table.add_row(metric.title, value, _interval(summary.get(f"{metric.name}_interval")))
+            table.add_row(metric.title, value, interval(summary.get(f"{metric.name}_interval")))
     for name in ("many", "medium", "few"):
         group = summary["groups"][name]
         if group is not None:
             count = f"{group['tested']} {'class' if group['tested'] == 1 else 'classes'}"
-            recall, interval = f"{group['recall']:.1%}", _interval(group["interval"])
-            table.add_row(cell(f"{name}-shot recall", COLOURS[name]), recall, interval, cell(count, "dim"))
+            title, ends = cell(f"{name}-shot recall", COLOURS[name]), interval(group["interval"])
+            table.add_row(title, percent(group["recall"]), ends, cell(count, "dim"))
     worst = summary["worst_class"]
     table.add_row("worst class", f"{worst['recall']:.1%}", "", cell(worst["name"]))
     return table
@@ -160,20 +160,12 @@ def _class_table(per_class: list[dict[str, Any]]) -> "RenderableType":
             cell(row["name"]),
             f"{row['train_count']:,}",
             f"{row['test_count']:,}",
-            _percent(row["recall"]),
-            _interval(row["recall_interval"]),
-            _percent(row["precision"]),
-            _percent(row["f1"]),
+            percent(row["recall"]),
+            interval(row["recall_interval"]),
+            percent(row["precision"]),
+            percent(row["f1"]),
             cell(row["group"], COLOURS[row["group"]]),
         )
         for row in sorted(per_class, key=lambda row: -row["train_count"])
     ]
     return class_table(("training", "test", "recall", "95%", "precision", "F1", "shots"), rows)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def _interval(ends: list[float] | None) -> "RenderableType":
-    return cell("" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}", "dim")
