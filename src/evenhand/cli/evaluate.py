@@ -16,6 +16,9 @@ from evenhand.runs.filenames import ADJUSTMENT
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from evenhand.training.posthoc import AdjustmentRequest
+    from evenhand.training.results import Evaluation
+
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
@@ -58,37 +61,21 @@ def evaluate(
     if not as_json:
         begin(f"evaluating {named(run)} on {'its own test set' if source is None else named(source)}")
     from evenhand.training.decisions import check_decisions, evaluate_decisions
-    from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
-    from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
+    from evenhand.training.posthoc import AdjustmentRequest
 
-    wish = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
+    request = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
     wanted = {"--costs": costs, "--coverage": coverage, "--min-precision": min_precision}
     asked = [name for name, value in wanted.items() if value is not None]
+    decisions: dict[str, Any] = {"costs": costs, "prior": prior, "coverage": coverage, "min_precision": min_precision}
     if asked:
-        check_decisions(Run(run), costs=costs, prior=prior, coverage=coverage, min_precision=min_precision)
-    options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
-    given = [name for name, is_given in options.items() if is_given]
-    if wish != AdjustmentRequest():
-        if asked:
-            raise EvenhandError(f"{asked[0]} cannot be combined with an adjustment; give it first, on its own.")
-        if source is not None:
-            raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
-        if normalise is None and given:
-            raise EvenhandError(f"{given[0]} is for reading images, which --adjust and --prior do not; leave it out.")
-        result = evaluate_adjusted(run, wish, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        written = [Run(run).path / ADJUSTMENT] if "adjustment" in result.summary else []
-    elif source is None:
-        if skip_bad or allow_outside:
-            raise EvenhandError(f"{given[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
-        result = evaluate_run(run, data_root=data_root)
-        written = keep_missing(run, result)
-    else:
-        result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        written = []
+        check_decisions(Run(run), **decisions)
+    if asked and request != AdjustmentRequest():
+        raise EvenhandError(f"{asked[0]} cannot be combined with an adjustment; give it first, on its own.")
+    result, written = _evaluate(
+        run, source, request, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside
+    )
     if asked:
-        added = evaluate_decisions(
-            Run(run), result.predictions, costs=costs, prior=prior, coverage=coverage, min_precision=min_precision
-        )
+        added = evaluate_decisions(Run(run), result.predictions, **decisions)
         result = replace(result, summary={**result.summary, **added})
     if out is not None:
         into = Run(out)
@@ -103,6 +90,39 @@ def evaluate(
         remark(line)
     for path in written:
         remark(f"wrote {path}")
+
+
+def _evaluate(
+    run: Path,
+    source: str | None,
+    request: "AdjustmentRequest",
+    *,
+    data_root: Path | None,
+    skip_bad: bool,
+    allow_outside: bool,
+) -> "tuple[Evaluation, list[Path]]":
+    """Return the evaluation that is asked for, and the files of the run that it wrote."""
+    from evenhand.core.errors import EvenhandError
+    from evenhand.runs.run import Run
+    from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
+    from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
+
+    options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
+    given = [name for name, is_given in options.items() if is_given]
+    if request != AdjustmentRequest():
+        if source is not None:
+            raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
+        if request.normalise is None and given:
+            raise EvenhandError(f"{given[0]} is for reading images, which --adjust and --prior do not; leave it out.")
+        result = evaluate_adjusted(run, request, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        return result, [Run(run).path / ADJUSTMENT] if "adjustment" in result.summary else []
+    if source is not None:
+        result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        return result, []
+    if skip_bad or allow_outside:
+        raise EvenhandError(f"{given[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
+    result = evaluate_run(run, data_root=data_root)
+    return result, keep_missing(run, result)
 
 
 def show(summary: dict[str, Any]) -> None:
