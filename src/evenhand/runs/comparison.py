@@ -114,7 +114,7 @@ def comparison_file(path: os.PathLike[str] | str) -> Path:
 
 
 def is_comparison(path: os.PathLike[str] | str) -> bool:
-    """Whether a path is a `comparison.json`, or a folder with one that is not a run itself."""
+    """Return whether a path is a `comparison.json`, or a folder with one that is not a run itself."""
     return Path(path).name == COMPARISON or (
         is_regular(Path(path) / COMPARISON, within=Path(path)) and not Run(Path(path)).begun
     )

@@ -61,7 +61,7 @@ def keep_decided(differences: Sequence[Difference], earlier: Sequence[InterimAna
 
 
 def worth_more_seeds(differences: Sequence[Difference]) -> bool:
-    """Whether more seeds could decide a primary difference; few-shot classes are not waited for.
+    """Return whether more seeds could decide a primary difference; few-shot classes are not waited for.
 
     They could not where only the sampling of test images keeps it undecided.
     """
