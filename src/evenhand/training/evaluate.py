@@ -22,9 +22,9 @@ from evenhand.runs.model_folder import is_model_folder
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
+from evenhand.training._predict_table import predict_rows, rows_of
 from evenhand.training.checkpoint import weights_epoch
 from evenhand.training.predict import TrainedModel, load
-from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prepare import prepare
 from evenhand.training.results import Evaluation as Evaluation
 from evenhand.training.results import summarise_run

@@ -22,8 +22,8 @@ from evenhand.models.classifier import Classifier
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.filenames import ADJUSTMENT
 from evenhand.runs.run import Run
+from evenhand.training._similar_images import PICTURE_SIZE, TrainingImages, find_training_images
 from evenhand.training.predict import TrainedModel, load
-from evenhand.training.similar_images import PICTURE_SIZE, TrainingImages, find_training_images
 
 MOST_PIXELS = 50_000_000
 """A picture that declares more is refused before it is decoded."""

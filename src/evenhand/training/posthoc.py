@@ -18,8 +18,8 @@ from evenhand.objectives.posthoc import fit_tau
 from evenhand.runs.held_out import take
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
+from evenhand.training._predict_table import predict_rows, rows_of
 from evenhand.training.predict import load, normalise_head, selected_weights
-from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prior import change_prior, corrections, training_objective
 from evenhand.training.results import COMPARED, Evaluation, describe_fitted, tau_notes
 

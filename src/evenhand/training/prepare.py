@@ -20,9 +20,9 @@ from evenhand.data.table import FilePixels, SampleTable, Split
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import InputTransform
 from evenhand.runs.config import Config
+from evenhand.training._initial_weights import Pretrained, find_pretrained
 from evenhand.training.features import extract_features
 from evenhand.training.frozen_body import keep_backbone
-from evenhand.training.initial_weights import Pretrained, find_pretrained
 
 RunSplit: TypeAlias = Split | Literal["calibration"]
 """A part of the images of a run."""
