@@ -49,7 +49,15 @@ def reason(error: BaseException, most: int = 160) -> str:
 
 
 def none_if_unreadable(read: Callable[[], _T]) -> _T | None:
-    """Return what a function reads; None if it raises an `EvenhandError`, which is reported where it matters."""
+    """Return what a function reads; None if it raises an `EvenhandError`, which is reported where it matters.
+
+    Example:
+        >>> from evenhand.core.errors import EvenhandError, none_if_unreadable
+        >>> def read() -> str:
+        ...     raise EvenhandError("It is damaged.")
+        >>> none_if_unreadable(read) is None
+        True
+    """
     try:
         return read()
     except EvenhandError:

@@ -74,7 +74,23 @@ def read_interim_analyses(folder: Path, family: str) -> list[InterimAnalysis]:
 
 
 def add_interim_analysis(folder: Path, family: str, analysis: InterimAnalysis) -> None:
-    """Add an interim analysis to the file."""
+    """Add an interim analysis to the file.
+
+    Args:
+        folder: of the comparison.
+        family: which comparison: a folder may hold several.
+        analysis: what it found, and the alpha it spent.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from evenhand.runs.interim_analyses import InterimAnalysis, add_interim_analysis, read_interim_analyses
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> first = InterimAnalysis(seeds=3, level=0.01, margin=0.01, picked=["ce", "cce"], differences=[])
+        >>> add_interim_analysis(folder, "digits", first)
+        >>> read_interim_analyses(folder, "digits") == [first]
+        True
+    """
     path = folder / INTERIM_ANALYSES
     content = read_json(path, LARGEST, within=folder) if os.path.lexists(path) else {}
     added = {**content, family: [*content.get(family, []), analysis.model_dump(mode="json")]}

@@ -24,6 +24,18 @@ def read_leniently(run: Run, *properties: str) -> tuple[dict[str, Any], tuple[st
 
     Returns:
         The values by property, and one sentence per unreadable file, without the path of the folder.
+
+    Example:
+        >>> import tempfile
+        >>> from evenhand.runs.config import make_config
+        >>> from evenhand.runs.lenient import read_leniently
+        >>> from evenhand.runs.run import Run
+        >>> run = Run(tempfile.mkdtemp())
+        >>> run.write_config(make_config())
+        >>> _ = (run.path / "summary.json").write_text("{")
+        >>> read, problems = read_leniently(run, "config", "predictions", "summary")
+        >>> list(read), [problem[:24] for problem in problems]
+        (['config'], ['Cannot read summary.json'])
     """
     read: dict[str, Any] = {}
     problems: list[str] = []
