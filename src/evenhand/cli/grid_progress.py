@@ -138,6 +138,8 @@ def watching_grid(
     shown = ShownGrid(workers=workers, engine=engine, heading=heading, quiet=quiet)
 
     def stopped() -> None:
+        if not shown.jobs:
+            return
         done = f"{shown.count(Status.DONE)} of {len(shown.jobs)} runs are done"
         left = "; jobs stay in the queue of SLURM (scancel ends them)" if engine == "slurm" else ""
         remark(f"stopped; {done}, and the same command continues{left}")
