@@ -22,7 +22,7 @@ from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.paper._claims import check_claims, claims_explained, claims_sections
 from evenhand.paper.api import comparisons_in
-from evenhand.runs.comparison import PRIMARY, Difference
+from evenhand.runs.comparison_schemas import PRIMARY, Difference
 from evenhand.runs.record import records_in
 
 ROOT = Path(__file__).parents[1]

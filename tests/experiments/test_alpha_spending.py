@@ -22,15 +22,15 @@ from evenhand.experiments.comparison._alpha_spending import (
 )
 from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.runs.comparison import (
-    Difference,
+from evenhand.runs.comparison_schemas import Difference
+from evenhand.runs.config import make_config
+from evenhand.runs.interim_analyses import (
     InterimAnalysis,
     add_interim_analysis,
     locked_ledger,
     read_interim_analyses,
     read_ledger,
 )
-from evenhand.runs.config import make_config
 from evenhand.statistics.alpha_spending import SPENDING, planned_analyses
 from tests.experiments.test_simulation import LONG, NOISES, SHORT, Noise, limit, wrong
 from tests.fabricated import predict, with_noise, write_run

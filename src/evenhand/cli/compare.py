@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from evenhand.cli.options import (
     with_run_options,
 )
 from evenhand.cli.output import GUIDE, begin, echo, echo_json, named, remark, show_kept
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_run_options

@@ -20,14 +20,14 @@ from evenhand.experiments.comparison._tuning import Pick, pick, with_tuned_setti
 from evenhand.experiments.comparison.verdict import MOST_SEEDS, NEW_COMPARISON
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.runs.comparison import (
+from evenhand.runs.config import Config
+from evenhand.runs.interim_analyses import (
     InterimAnalysis,
     add_interim_analysis,
     locked_ledger,
     read_interim_analyses,
     read_ledger,
 )
-from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.statistics.alpha_spending import planned_analyses
 from evenhand.statistics.paired import LEVEL

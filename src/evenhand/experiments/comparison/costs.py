@@ -17,7 +17,7 @@ from evenhand.metrics.costs import Cost, cost_of_decisions, expected_costs, real
 from evenhand.metrics.predictions import Predictions
 from evenhand.objectives.objective import build_objective
 from evenhand.objectives.spec import ObjectiveSpec
-from evenhand.runs.comparison import CostComparison, CostRow, Difference
+from evenhand.runs.comparison_schemas import CostComparison, CostRow, Difference
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training.cost_files import read_costs
