@@ -130,7 +130,8 @@ def compare(
         if comparison.costs is not None:
             echo(f"\n{cost_table(comparison.costs)}")
         echo(f"\n{unsure_sentence(comparison, plan.folder)}".rstrip())
-        echo(f"\n{GUIDE}\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
+        tables = ", ".join(path.name for path in written)
+        echo(f"\n{GUIDE}\ncomparison: {plan.folder}\nreport: {page}\ntables: {tables}, in the same folder")
         show_kept(plan.folder)
     show_failures(progress.failures)
     if progress.failures:
