@@ -266,6 +266,8 @@ class CostComparison(_Content):
     """The cost of each true class (row) predicted as each class (column)."""
     rows: list[CostRow]
     verdict: str
+    level: float | None = None
+    """The alpha of all claims about costs together; 0: they are exploratory; None in files of older versions."""
 
 
 class Comparison(_Content):
@@ -361,6 +363,8 @@ class InterimAnalysis(_Content):
     differences: list[Difference]
     exploratory: bool = False
     """Made after the 5% had been spent: it claims nothing."""
+    costs: str = ""
+    """Which costs were tested too, with half of the alpha; empty: none."""
 
 
 @contextlib.contextmanager
