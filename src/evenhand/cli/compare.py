@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -64,11 +65,13 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import default_objectives, make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
+    from evenhand.experiments.comparison._sequential import cost_alpha
     from evenhand.experiments.comparison.costs import (
         check_costs,
         check_metric,
         cost_table,
         holds_for_shares,
+        name_costs,
         with_costs,
     )
     from evenhand.experiments.comparison.unsure import unsure_sentence
@@ -99,6 +102,7 @@ def compare(
     )
     if costs is not None:
         check_costs(plan.base, plan.objectives, plan.table, costs, prior)
+        plan = replace(plan, costs=name_costs(costs, prior))
     if status:
         grid = plan.next_jobs()
         show_status(grid, workers=jobs)
@@ -118,7 +122,8 @@ def compare(
             show_failures(progress.failures)  # a failure may be why nothing can be compared
             raise
     if costs is not None:
-        comparison = with_costs(comparison, costs, prior=prior, metric=by)
+        alpha = cost_alpha(plan, len(comparison.seeds))
+        comparison = with_costs(comparison, costs, prior=prior, metric=by, level=alpha)
         written = write_comparison(comparison, plan.folder, raw=raw)
     elif raw:
         written = write_comparison(comparison, plan.folder, raw=True)

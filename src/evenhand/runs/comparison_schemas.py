@@ -250,6 +250,8 @@ class CostComparison(ComparisonModel):
     """The cost of each true class (row) predicted as each class (column)."""
     rows: list[CostRow]
     verdict: str
+    level: float | None = None
+    """The alpha of all claims about costs together; 0: they are exploratory; None in files of older versions."""
 
 
 def first_problem(error: ValidationError) -> str:

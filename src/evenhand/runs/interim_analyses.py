@@ -29,6 +29,8 @@ class InterimAnalysis(ComparisonModel):
     differences: list[Difference]
     exploratory: bool = False
     """Made after the 5% had been spent: it claims nothing."""
+    costs: str = ""
+    """Which costs were tested too, with half of the alpha; empty: none."""
 
 
 @contextlib.contextmanager
