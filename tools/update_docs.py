@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 import photo_tables
+import unsure_tables as unsure
 import verdict_tables as verdicts
 from label_tables import averaged, flagged, gains, precision
 from study_tables import differences, networks, progress, records, reference_words, references, study, table
@@ -333,6 +334,20 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "thinned uniform": partial(precision, "photos-thinned", "uniform"),
         "thinned similar": partial(precision, "photos-thinned", "similar"),
         "thinned flagged": partial(flagged, "photos-thinned"),
+    },
+    "docs/results/unsure.md": {
+        "coverage": partial(unsure.coverage, "single"),
+        "sizes": partial(unsure.sizes, "single"),
+        "accuracy": partial(unsure.accuracy, "single"),
+        "trash coverage": partial(unsure.coverage, "trashnet"),
+        "trash sizes": partial(unsure.sizes, "trashnet"),
+        "trash accuracy": partial(unsure.accuracy, "trashnet"),
+        "answers": partial(unsure.answers, "single"),
+        "trash answers": partial(unsure.answers, "trashnet"),
+        "below": partial(unsure.lowest_precision, "single"),
+        "trash below": partial(unsure.lowest_precision, "trashnet"),
+        "folds coverage": partial(unsure.coverage, "folds"),
+        "folds sizes": partial(unsure.sizes, "folds"),
     },
     "docs/results/verdicts.md": {
         "trials": verdicts.simulated_from,
