@@ -1,14 +1,16 @@
 """Measure the time to extract features, relative to the network alone in torch.
 
-    python benchmarks/features.py FOLDER [--model lite0] [--images 512] [--rounds 5] [--threads 1]
+    python benchmarks/features.py FOLDER [--model lite0] [--images 512] [--rounds 5] [--threads 1] [--into FILE]
 
 Images per second of `extract_features` on the photos of a folder, with decoding, storing and the making of the graph,
 with the network in torch and with the graph that it uses; and of forward passes of both on batches in memory. They take
-turns; medians over the rounds are printed, and ratios of CPU time, which a busy machine changes less.
+turns; medians over the rounds are printed, and ratios of CPU time, which a busy machine changes less. `--into` adds
+those of the network to a file, which tools/photo_tables.py reads.
 """
 
 import argparse
 import math
+import os
 import statistics
 import tempfile
 import time
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from kept import keep
 
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
@@ -33,6 +36,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--into", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     pixels = load_source(options.folder).pixels
@@ -71,12 +75,20 @@ def main() -> None:
             work()
             wall[name].append(images / (time.perf_counter() - start))
             cpu[name].append(images / (time.process_time() - used))
+    ratios = {
+        name: statistics.median(one / other for one, other in zip(cpu[name], cpu[plain], strict=True))
+        for name, (_, _, plain) in ways.items()
+    }
     for name, (_, _, plain) in ways.items():
-        ratio = statistics.median(one / other for one, other in zip(cpu[name], cpu[plain], strict=True))
         speed = f"{statistics.median(wall[name]):.1f} images/s ({options.model}, {options.threads} threads)"
-        print(f"{name}: {speed}; {ratio:.2f} times as fast as {plain} by CPU time")
+        print(f"{name}: {speed}; {ratios[name]:.2f} times as fast as {plain} by CPU time")
     with torch.inference_mode():
-        print(f"largest difference of features: {float((graph(batch) - backbone(batch)).abs().max()):.1g}")
+        within = float((graph(batch) - backbone(batch)).abs().max())
+    print(f"largest difference of features: {within:.1g}")
+    if options.into is not None:
+        found = {"graph": ratios["network as a graph"], "features": ratios["features"], "within": within}
+        about = {"images": len(chosen), "threads": options.threads, "load": os.getloadavg()[0]}
+        keep(options.into, "extraction", {options.model: found | about})
 
 
 if __name__ == "__main__":

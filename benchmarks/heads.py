@@ -1,12 +1,13 @@
 """Measure a run of a grid that trains a last layer on cached features.
 
-    python benchmarks/heads.py [--images 8750] [--classes 101] [--epochs 20] [--rounds 5] [--objective ce]
+    python benchmarks/heads.py [--images 8750] [--classes 101] [--epochs 20] [--rounds 5] [--objective ce] [--into FILE]
 
 CPU time of whole runs in a grid's process: finding the features by the content of the files, training, evaluation,
 writing the folder. Images and features are synthetic: JPEG files of 256 x 192 px, of which 20% are for testing, and
 features (1280) of mostly separable classes. Each run has a process of its own, as in a grid. In turn with it, the plain
 way is measured: a loop over a DataLoader of the same features, with a linear layer, cross entropy and SGD, and nothing
-else. The minimum and the median over the rounds are printed, and the median ratio of CPU time.
+else. The minimum and the median over the rounds are printed, and the median ratio of CPU time. `--into` writes
+them into a file, which tools/photo_tables.py reads.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from kept import keep
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--objective", default="ce")
+    parser.add_argument("--into", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         os.environ["XDG_CACHE_HOME"] = f"{place}/cache"
@@ -121,6 +124,11 @@ def main() -> None:
     print(f"plain loop: CPU time: minimum {min(plain):.2f} s, median {statistics.median(plain):.2f} s")
     print(f"ratio of CPU time, a run to the plain loop: {ratio:.2f}")
     print(f"wall time: median {statistics.median(clock):.2f} s")
+    if options.into is not None:
+        seconds = {"least": min(used), "median": statistics.median(used), "plain": statistics.median(plain)}
+        about = {"images": options.images, "classes": options.classes, "epochs": options.epochs}
+        load = {"ratio": ratio, "load": os.getloadavg()[0]}
+        keep(options.into, "head", {options.objective: about | seconds | load})
 
 
 if __name__ == "__main__":

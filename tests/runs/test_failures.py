@@ -52,3 +52,12 @@ def test_few_shot_classes_that_nobody_recognises() -> None:
 )
 def test_the_worst_epoch(key: str, values: list[float], selected: int, told: bool) -> None:
     assert (ended_at_worst([{key: value} for value in values], selected) is not None) == told
+
+
+@pytest.mark.parametrize(("error", "told"), [(0.06, False), (0.05, True)])
+def test_a_fall_within_two_standard_errors_is_no_failure(error: float, told: bool) -> None:
+    history = [
+        {"val_balanced_accuracy": value, "val_balanced_accuracy_error": each}
+        for value, each in ((1.0, error), (0.95, 0.01), (0.889, 0.2))
+    ]
+    assert (ended_at_worst(history, 3) is not None) == told

@@ -1,7 +1,7 @@
 """Text from untrusted sources on a page."""
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from evenhand.core.text import visible
 
@@ -17,9 +17,21 @@ def spelled_out(value: object) -> object:
     return visible(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def breakable(name: str) -> Markup:
+    """Return the name of an objective that a narrow column may break after a plus or a colon.
+
+    Example:
+        >>> from evenhand.report._escape import breakable
+        >>> print(breakable("ce+cosine:scale=20"))
+        ce+<wbr>cosine:<wbr>scale=20
+    """
+    text = str(escape(visible(name)))
+    return Markup(text.replace("+", "+<wbr>").replace(":", ":<wbr>"))
+
+
 def page_environment(*, trim: bool = False) -> Environment:
     """Return the environment of the templates: every value is escaped and spelled out, a missing one is an error."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("evenhand.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -27,3 +39,5 @@ def page_environment(*, trim: bool = False) -> Environment:
         trim_blocks=trim,
         lstrip_blocks=trim,
     )
+    environment.filters["breakable"] = breakable
+    return environment

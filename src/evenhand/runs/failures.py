@@ -77,9 +77,12 @@ def no_few_shot(predictions: Predictions) -> str | None:
 def ended_at_worst(history: Sequence[Mapping[str, float]], selected: int) -> str | None:
     """Return that the selected epoch is the worst of all; None if it is not, or cannot be decided.
 
+    A fall of up to two standard errors of the best epoch, where they were measured, is chance: with few validation
+    images `--select late` keeps such an epoch on purpose.
+
     Args:
-        history: one row per epoch, with validation balanced accuracy or test accuracy if measured, else the training
-            loss.
+        history: one row per epoch, with validation balanced accuracy and its standard error, or test accuracy if
+            measured, else the training loss.
         selected: the selected epoch, from 1.
 
     Example:
@@ -102,6 +105,9 @@ def ended_at_worst(history: Sequence[Mapping[str, float]], selected: int) -> str
             continue
         last, best = known[selected - 1], max(known, key=lambda value: sign * value)
         if best == last or any(sign * value < sign * last for value in known):
+            return None
+        error = history[known.index(best)].get(f"{key}_error", 0.0)
+        if sign * (best - last) <= 2 * error:
             return None
         form = ".1%" if sign > 0 else ".3g"
         return (

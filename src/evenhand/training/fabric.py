@@ -3,6 +3,8 @@
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,22 @@ def choose_precision(precision: str, accelerator: str) -> Any:
             faster = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         precision = "bfloat16" if faster else "float32"
     return {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}[precision]
+
+
+@contextmanager
+def fast_products(fabric: Fabric) -> Iterator[None]:
+    """Compute float32 matrix products with oneDNN in a run that computes in bfloat16 on a CPU.
+
+    A cosine head stays in float32. With AVX-512 its results are as exact as those of MKL, in half the time on AMD; with
+    AMX the factors of a product are rounded to bfloat16, but not the product.
+    """
+    before = torch.get_float32_matmul_precision()
+    chosen = fabric.device.type == "cpu" and fabric._precision.precision == "bf16-mixed"
+    torch.set_float32_matmul_precision("medium" if chosen else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -35,6 +35,7 @@ from evenhand.training.checkpoint import (
     weights_epoch,
     what_state_fixes,
 )
+from evenhand.training.fabric import fast_products
 from evenhand.training.frozen_body import set_body_eval
 from evenhand.training.network import build_network, make_card
 from evenhand.training.optimizer import make_optimizers, set_learning_rate
@@ -136,7 +137,8 @@ class Trainer:
         again = Trainer(self.config, self.run, replace(self.prepared, splits=together), self.fabric)
         batches = again.batches("train", again.batch_size)
         for epoch in range(epochs):
-            again._epoch(epoch, batches, Callback())
+            with fast_products(self.fabric):
+                again._epoch(epoch, batches, Callback())
             again._check_weights(epoch + 1)
         if self.fabric.is_global_zero:
             save_weights(self.run.refit_weights, bare(again.model), again.card, epoch=epochs)
@@ -172,7 +174,8 @@ class Trainer:
         callback.begin(self.objective.describe(find_shot_groups(prepared.splits.counts)))
         for epoch in range(start, config.epochs):
             began = time.perf_counter()
-            loss = self._epoch(epoch, train, callback)
+            with fast_products(self.fabric):
+                loss = self._epoch(epoch, train, callback)
             seconds = time.perf_counter() - began
             row: EpochRow = {
                 "epoch": epoch + 1,

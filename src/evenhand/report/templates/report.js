@@ -30,7 +30,7 @@ for (const group of document.querySelectorAll(".switch")) {
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.querySelectorAll("th[data-column]")];
   for (const head of heads) {
-    const button = make("button", { type: "button", textContent: head.textContent.trim() });
+    const button = make("button", { type: "button" }, ...head.childNodes);
     if (head.title) button.setAttribute("aria-label", head.title);
     head.replaceChildren(button);
     button.addEventListener("click", () => {
