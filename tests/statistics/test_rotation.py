@@ -107,7 +107,8 @@ def test_training_images_that_seeds_do_not_share_are_no_noise() -> None:
         right[:, seed, fold] = rng.random((2, 40)) < 0.6
     whole = paired_image_error(right[1], right[0], targets, train_counts=np.array([80, 80]))
     part = paired_image_error(right[1], right[0], targets, train_counts=np.array([4, 4]))
-    assert whole is not None and part is not None
+    assert whole is not None
+    assert part is not None
     assert whole.shared == 0
     overlap = (10 + 80 * 0.75) / 90 * 4 / 80  # 10 of 90 pairs share a fold, and seeds train on 4 of 80 images
     assert part.shared == pytest.approx(part.error * sqrt(overlap * 100 / 4 / (1 + 4 / 40) * (1 - 4 / 80)), rel=1e-6)
