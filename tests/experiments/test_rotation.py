@@ -71,7 +71,7 @@ def test_images_count_by_what_they_gained_wherever_they_were_tested(compared: Pa
     assert found.error == pytest.approx(error.error)
     # No image is tested twice, so a fifth of the variance over images is taken to be training noise; of the rest,
     # training images that two of three folds have in common count by class, as the formula of the guide says. Seeds
-    # that train on a part of a fold differ by that part too, so less is noise; of the error rates a part is the mean one.
+    # that train on a part of a fold differ by that part too, so less is noise; error rates are shrunk to their mean.
     counts = np.mean([runs["ce", seed].predictions.train_counts for seed in range(3)], axis=0)
     missed = 1 - (ours.correct + base.correct) / 2
     rate = np.mean([missed[ours.targets == k].mean() for k in range(10)])
