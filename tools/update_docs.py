@@ -357,6 +357,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "t test": verdicts.t_test,
         "relative power": verdicts.relative_power,
         "noise trials": verdicts.noise_trials,
+        "learners": verdicts.learners,
+        "skewed": verdicts.skewed,
         "noise": verdicts.noise,
     },
 }

@@ -10,6 +10,7 @@ from scipy.stats import t as student
 from study_tables import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "results" / "data" / "verdicts.json"
+LEARNERS = KEPT.with_name("verdict-learners.json")
 SEEDS = (3, 5, 8, 12)
 
 
@@ -133,3 +134,38 @@ def simulated_from() -> str:
     """Return how many comparisons were simulated."""
     found = simulated()
     return f"{found['trials']:,} comparisons per row, and {found['rotation'][0]['trials']:,} per row of rotated folds"
+
+
+def simulated_learners() -> dict[str, Any]:
+    """Return the kept file of learners and noises that were not used to choose the method."""
+    found: dict[str, Any] = json.loads(LEARNERS.read_text("utf-8"))
+    return found
+
+
+def _setting(row: dict[str, Any]) -> str:
+    counts = row["counts"]
+    size = f"{len(counts)} classes of {counts[0]}" if len(set(counts)) == 1 else "/".join(map(str, counts))
+    trained = f", trained on {row['train'][0]} to {row['train'][-1]}" if row["train"] else ""
+    rivals = f", {row['rivals']} rivals" if row["rivals"] > 1 else ""
+    return f"{row['learner']}, {row['source']}, {size}{trained}, {row['folds']} folds{rivals}"
+
+
+def learners() -> str:
+    """Return the table of learners on real features."""
+    rows = [["learner, data, images", "comparisons", "false claims, %", "interim, %", "coverage, %", "power / oracle"]]
+    for row in simulated_learners()["learners"]:
+        texts = [
+            " / ".join(f"{row[f'{name} {n}']:.{digits}f}" for n in SEEDS)
+            for name, digits in (("false", 1), ("coverage", 1), ("power", 2))
+        ]
+        rows.append([_setting(row), f"{row['trials']:,}", texts[0], f"{row['interim']:.1f}", texts[1], texts[2]])
+    return table(rows)
+
+
+def skewed() -> str:
+    """Return the table of other skewed noise."""
+    rows = [["noise", "in", "other objectives", *(f"{n} seeds" for n in SEEDS), "interim analyses"]]
+    for row in simulated_learners()["skewed"]:
+        shown = [f"{row[key]:.1f}" for key in (*map(str, SEEDS), "interim 12")]
+        rows.append([row["noise"], row["arm"], str(row["rivals"]), *shown])
+    return table(rows)

@@ -9,10 +9,17 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison import compare_runs
-from evenhand.experiments.comparison.costs import check_costs, check_metric, cost_table, with_costs
+from evenhand.experiments.comparison.costs import (
+    _recommended,
+    check_costs,
+    check_metric,
+    cost_table,
+    name_costs,
+    with_costs,
+)
 from evenhand.experiments.comparison.unsure import unsure_sentence
 from evenhand.report.figures import cost_by_objective
-from evenhand.runs.comparison import Comparison, read_recommended
+from evenhand.runs.comparison import Comparison, CostRow, read_recommended
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from evenhand.runs.unsure import set_rule_of_folds
@@ -68,6 +75,42 @@ def test_costs_of_a_comparison(runs: list[Run], tmp_path: Path) -> None:
     path.write_text("0,1\n")
     with pytest.raises(EvenhandError, match="Cannot read costs from"):
         with_costs(comparison, path)
+
+
+def row(name: str, realised: float, outcome: str = "") -> CostRow:
+    sizes = {"difference": realised - 0.3, "low": realised - 0.4, "high": realised - 0.2} if outcome else {}
+    return CostRow(objective=name, realised=realised, expected=0.3, most_probable=0.4, outcome=outcome, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen", "words"),
+    [
+        ([("a", 0.2, "better"), ("b", 0.1, "better")], "b", "Which of it and a costs less was not tested."),
+        ([("a", 0.2, "better"), ("b", 0.1, "undecided")], "a", "Use a: its decisions cost 0.2 per image, -0.1 ["),
+        ([("a", 0.2, "undecided"), ("b", 0.5, "worse")], "a", "Undecided by cost; a has the lowest mean, 0.2 per"),
+        ([("a", 0.2, "better on these test images only")], "a", "Undecided by cost; a has the lowest mean"),
+        ([("a", 0.5, "worse"), ("b", 0.4, "worse")], "ce", "Use ce: it costs 0.3 per image, 5 seeds, and all others"),
+        ([("a", 0.5, "worse"), ("b", 0.4, "undecided")], "ce", "Undecided by cost; ce has the lowest mean, 0.3 per"),
+    ],
+)
+def test_one_objective_is_recommended_by_cost(others: list[tuple[str, float, str]], chosen: str, words: str) -> None:
+    found, sentence = _recommended([row("ce", 0.3), *(row(*each) for each in others)], "ce", 5)
+    assert found == chosen
+    assert words in sentence
+    assert ", 5 seeds" in sentence
+
+
+def test_costs_that_were_added_later_are_exploratory(runs: list[Run], tmp_path: Path) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text("".join(f"{k},{1 + 9 * (k > 6)}\n" for k in range(10)))
+    found = with_costs(compare_runs(runs), path, metric="cost", level=0)
+    assert found.costs is not None
+    assert found.certainty == "undecided"
+    assert found.verdicts[-1].startswith("Exploratory, as an analysis was made without these costs: ")
+    assert [each.outcome for each in found.costs.rows] == ["", "exploratory"]
+    first = name_costs(path)
+    path.write_text("".join(f"{k},{1 + 8 * (k > 6)}\n" for k in range(10)))
+    assert len({first, name_costs(path), name_costs(path, "train")}) == 3
 
 
 def test_sets_of_folds_use_the_model_of_each_fold(runs: list[Run]) -> None:

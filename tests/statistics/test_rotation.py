@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from evenhand.statistics.combined_interval import Evidence
-from evenhand.statistics.image_sampling import paired_image_error
+from evenhand.statistics.image_sampling import _error_rates, paired_image_error
 from evenhand.statistics.moderated_t import moderated_differences
 from evenhand.statistics.rotation import repeated_share, training_overlap, training_variance
+from evenhand.statistics.sampling import find_units
 from tests.statistics.rotation_simulation import LEARNERS, comparisons
 
 ANALYSES = {3: 0.010, 5: 0.010, 8: 0.015, 12: 0.015}
@@ -95,3 +96,29 @@ def test_overlap_of_training_sets() -> None:
     thinned = training_overlap(np.array([4]), np.array([10.0]), 5, test_fraction=0.2)
     assert thinned == pytest.approx(0.075)
     assert repeated_share(np.array([3, 3, 2, 2, 2]), 12) == pytest.approx(5 * 18 / 132)
+
+
+def test_training_images_that_seeds_do_not_share_are_no_noise() -> None:
+    """Seeds that agree on no image: of one training set per fold that is noise, of random parts it may be these."""
+    rng, targets = np.random.default_rng(0), np.tile(np.repeat([0, 1], 20), 5)
+    right = np.full((2, 10, len(targets)), np.nan)
+    for seed in range(10):
+        fold = slice(40 * (seed % 5), 40 * (seed % 5) + 40)
+        right[:, seed, fold] = rng.random((2, 40)) < 0.6
+    whole = paired_image_error(right[1], right[0], targets, train_counts=np.array([80, 80]))
+    part = paired_image_error(right[1], right[0], targets, train_counts=np.array([4, 4]))
+    assert whole is not None
+    assert part is not None
+    assert whole.shared == 0
+    overlap = (10 + 80 * 0.75) / 90 * 4 / 80  # 10 of 90 pairs share a fold, and seeds train on 4 of 80 images
+    assert part.shared == pytest.approx(part.error * sqrt(overlap * 100 / 4 / (1 + 4 / 40) * (1 - 4 / 80)), rel=1e-6)
+
+
+def test_error_rates_are_those_of_each_class() -> None:
+    targets = np.repeat([0, 1], [10, 40])
+    right = np.full((2, 50), np.nan)
+    right[0, ::2], right[1, 1::2] = targets[::2], targets[1::2]  # class 0 is always wrong
+    units = find_units(targets)
+    assert units is not None
+    found = _error_rates(right, ~np.isnan(right), units)
+    assert found == pytest.approx([(10 + 4 * 0.5) / 14, 4 * 0.5 / 44])

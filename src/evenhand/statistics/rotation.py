@@ -82,8 +82,9 @@ def training_overlap(
     fold = np.arange(seeds) % max(1, round(1 / test_fraction))
     same = ((fold[:, None] == fold).sum() - seeds) / (seeds * (seeds - 1))
     between = max(0.0, (1 - 2 * test_fraction) / (1 - test_fraction))
-    shared: float = same + (1 - same) * between
-    return shared * kept_share(train_counts, test_counts, test_fraction=test_fraction)
+    kept = kept_share(train_counts, test_counts, test_fraction=test_fraction)
+    overlap: NDArray[np.float64] = (same + (1 - same) * between) * kept
+    return overlap
 
 
 def training_variance(

@@ -212,6 +212,8 @@ def _rotation_words(test_set: TestSet, results: Sequence[TestResult], test_fract
         return f"Each seed is tested on a random draw of whole groups of its own ({tested} in all)"
     folds = max(1, round(1 / test_fraction))
     used = min(folds, len(results))
+    if len(results) > folds:
+        return f"Seeds are tested on {folds} folds in turn ({folds}-fold cross-validation), {tested} in all"
     which = f"all {folds} folds were" if used == folds else f"{used} of {folds} folds {'was' if used == 1 else 'were'}"
     return f"Each seed is tested on a different fold ({folds}-fold cross-validation): {which} used, {tested}"
 

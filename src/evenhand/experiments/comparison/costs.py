@@ -156,8 +156,8 @@ def _recommended(rows: Sequence[CostRow], baseline: str, seeds: int) -> tuple[st
         if best.objective == baseline and others and all(row.outcome == "worse" for row in others):
             return baseline, f"Use {baseline}: it costs {best.realised:.4g}{after}, and all others more."
         return best.objective, f"Undecided by cost; {best.objective} has the lowest mean, {best.realised:.4g}{after}."
-    also = [row.objective for row in better if row is not best]
-    untested = f" Which of it and {listed(also)} costs less was not tested." if also else ""
+    names = [row.objective for row in better if row is not best]
+    untested = f" Which of it and {listed(names)} costs less was not tested." if names else ""
     return best.objective, f"Use {best.objective}: its decisions cost {best.realised:.4g}{after}.{untested}"
 
 
