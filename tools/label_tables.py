@@ -39,11 +39,16 @@ def _mean(own: Sequence[Row], ranking: str, group: str) -> float:
     return 100 * fmean(row["average_precision"][ranking][group] for row in own)
 
 
+def _shown(own: Sequence[Row], ranking: str, group: str) -> str:
+    """Return the mean average precision; `-` where no label of the group was flipped."""
+    return f"{_mean(own, ranking, group):.1f}" if all(row["wrong"][group] for row in own) else "-"
+
+
 def precision(name: str, flips: str) -> str:
     """Return the average precision of each ranking by shot group."""
     head = ["ranking", *(f"{rate:.0%} {group}" if group == "all" else group for rate in RATES for group in GROUPS)]
     lines = [
-        [title, *(f"{_mean(rows(name, flips, rate), key, group):.1f}" for rate in RATES for group in GROUPS)]
+        [title, *(_shown(rows(name, flips, rate), key, group) for rate in RATES for group in GROUPS)]
         for key, title in RANKINGS.items()
     ]
     return table([head, *lines])
@@ -105,3 +110,17 @@ def flagged(name: str) -> str:
 
 
 _PARTS = ("flagged", "wrong", "missed")
+
+
+def cleanlab() -> str:
+    """Return which labels of TrashNet are called wrong, and by the rules of cleanlab on the same predictions."""
+    kept = json.loads((RESULTS / "data" / "wrong-labels" / "cleanlab.json").read_text("utf-8"))
+    titles = {name: f"`{name}`" + ("" if "--" in name else f" of cleanlab {kept['cleanlab']}") for name in
+              dict.fromkeys(row["rule"] for row in kept["rows"])}  # fmt: skip
+    lines = [["rule", "flips", "precision", "recall", "correct labels of few-shot classes flagged"]]
+    for row in kept["rows"]:
+        shares = (row["found"] / row["flagged"], row["found"] / row["wrong"], row["few_accused"] / row["few_correct"])
+        lines.append(
+            [titles[row["rule"]], f"{row['rate']:.0%} {row['flips']}", *(f"{100 * share:.1f}" for share in shares)]
+        )
+    return table(lines)

@@ -16,7 +16,7 @@ from typing import Any
 import photo_tables
 import unsure_tables as unsure
 import verdict_tables as verdicts
-from label_tables import averaged, flagged, gains, precision
+from label_tables import averaged, cleanlab, flagged, gains, precision
 from study_tables import differences, networks, progress, records, reference_words, references, study, table
 
 from evenhand.experiments.comparison import ComparisonResult
@@ -334,6 +334,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "thinned uniform": partial(precision, "photos-thinned", "uniform"),
         "thinned similar": partial(precision, "photos-thinned", "similar"),
         "thinned flagged": partial(flagged, "photos-thinned"),
+        "trash uniform": partial(precision, "trashnet", "uniform"),
+        "trash similar": partial(precision, "trashnet", "similar"),
+        "cleanlab": cleanlab,
     },
     "docs/results/unsure.md": {
         "coverage": partial(unsure.coverage, "single"),
