@@ -39,9 +39,9 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# The site, in build/site: every link inside it must lead somewhere.
+# The site, in build/site: every link inside it must lead somewhere. With --quiet, mkdocs would not count the warnings.
 docs: .venv/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 from typer.main import get_command
 
 from evenhand.cli import app
+from tests import trained
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -52,6 +54,27 @@ def test_a_command_is_one_that_exists(line: str) -> None:
 def test_the_check_finds_mistakes(line: str) -> None:
     with pytest.raises((typer.Exit, Exception), match=r"(?i)no such"):
         check(line)
+
+
+def test_python_without_prompts_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Blocks with prompts are doctests; the others run here, on a folder that has what they name."""
+    monkeypatch.chdir(tmp_path)
+    photos = trained.draw(Path("photos"), {"cat": 12, "dog": 8})
+    Path("new").mkdir()
+    for number, image in enumerate(("cat/0.png", "dog/0.png"), 1):
+        shutil.copyfile(photos / image, f"new/{number}.jpg")
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+        if ">>>" not in block
+    ]
+    assert len(blocks) >= 2
+    for block in blocks:
+        exec(block.replace("runs/RUN", "runs/first"), {})
+    assert "new/1.jpg" in capsys.readouterr().out
 
 
 def test_the_readme_is_short() -> None:

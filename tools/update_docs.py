@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 import photo_tables
+import unsure_tables as unsure
 import verdict_tables as verdicts
 from label_tables import averaged, flagged, gains, precision
 from study_tables import differences, networks, progress, records, reference_words, references, study, table
@@ -22,7 +23,7 @@ from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
 from evenhand.paper._claims import check_claims, claims_explained, claims_sections
 from evenhand.paper.api import comparisons_in
-from evenhand.runs.comparison import PRIMARY, Difference
+from evenhand.runs.comparison_schemas import PRIMARY, Difference
 from evenhand.runs.record import records_in
 
 ROOT = Path(__file__).parents[1]
@@ -52,16 +53,28 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
 
+def _demos() -> list[ComparisonResult]:
+    """Return the comparison of `make demo` and the same with other seeds; verdicts in today's words."""
+    found = [kept(DEMO / f"seeds-{seeds}.json") for seeds in ("0-7", "100-107")]
+    return [each.with_differences(each.differences) for each in found]
+
+
 def demo() -> str:
-    """Return what `make demo` prints, and the same comparison with other seeds."""
-    # Verdicts in today's words, from the kept differences.
-    first, second = (
-        each.with_differences(each.differences)
-        for each in (kept(DEMO / "seeds-0-7.json"), kept(DEMO / "seeds-100-107.json"))
-    )
+    """Return what `make demo` prints, and what other seeds choose."""
+    first, second = _demos()
     text = first.table(100)
     scores = text.split("\n\n")[1]
     printed = f"```\n{scores}\n\n...\n{text[text.index('Verdict') :].rstrip()}\n```"
+    same = first.recommended == second.recommended
+    return (
+        f"{printed}\n\nWith [seeds 100 to 107](docs/guide/verdict.md#the-same-with-other-seeds) the choice is "
+        f"`{second.recommended}`{' too' if same else ': these data do not decide between the two'}."
+    )
+
+
+def demo_again() -> str:
+    """Return the differences of the demo with its own and with other seeds."""
+    first, second = _demos()
     ours, others = primary(first), primary(second)
     rows = [["against `ce`, in points", "seeds 0 to 7", "", "seeds 100 to 107", ""]]
     rows += [
@@ -69,17 +82,10 @@ def demo() -> str:
     ]
     rare = first.per_class[-2:]
     recalls = "; ".join(
-        f"{row.train_count} images: {_recalls(row.recall)} and, with seeds 100 to 107, {_recalls(again.recall)}"
+        f"{row.train_count} training images: {_recalls(row.recall)} (seeds 100 to 107: {_recalls(again.recall)})"
         for row, again in zip(rare, second.per_class[-2:], strict=True)
     )
-    best = [f"`{each.recommended}`" for each in (first, second)]
-    return (
-        f"{printed}\n\nThe same with other seeds:\n\n{table(rows)}\n\n"
-        f"The choice is {best[0]} with seeds 0 to 7 and {best[1]} with 100 to 107"
-        f"{'' if best[0] == best[1] else ': the data do not tell which of the two is better'}. In both "
-        f"samples the objectives that know the class counts have the higher means. Recall of the rarest classes with "
-        f"`ce` and `{BALANCED}`: {recalls}. (bfloat16, one thread; numbers differ between processors.)"
-    )
+    return f"{table(rows)}\n\nRecall of the rarest classes with `ce` and `{BALANCED}`: {recalls}."
 
 
 def _recalls(recall: dict[str, float | None]) -> str:
@@ -214,6 +220,16 @@ def claims() -> str:
     return "\n".join([*claims_explained(), "", *claims_sections(checked)]).rstrip()
 
 
+def pages_of_tables() -> str:
+    """Return links to the pages that repeat the paper's tables and figures."""
+    pages = [*sorted(RESULTS.glob("table-*.md")), *RESULTS.glob("figures.md")]
+    rows = [["page", "study"]]
+    for page in pages:
+        title, _, rest = page.read_text("utf-8").removeprefix("# ").partition("\n")
+        rows.append([f"[{title}]({page.name})", rest.strip().partition("\n")[0]])
+    return table(rows)
+
+
 def _step_times() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((RESULTS / "data" / "speed.json").read_text("utf-8"))["settings"]
     return found
@@ -277,11 +293,12 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "photos": photo_tables.readme,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
     },
-    "docs/guide/verdict.md": {"power": verdicts.power},
+    "docs/guide/verdict.md": {"power": verdicts.power, "demo": demo_again},
     "docs/guide/objectives.md": {"measured": measured, "bias": bias},
     "docs/guide/pitfalls.md": {"road": road, "winner": winner},
     "docs/results/claims.md": {"claims": claims},
     "docs/results/speed.md": {"machine": measured_on, "steps": step_times, "words": step_words},
+    "docs/results/index.md": {"tables": pages_of_tables},
     "docs/results/long-tailed.md": {
         "table": study_table,
         "seeds": study_by_seed,
@@ -317,6 +334,20 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "thinned uniform": partial(precision, "photos-thinned", "uniform"),
         "thinned similar": partial(precision, "photos-thinned", "similar"),
         "thinned flagged": partial(flagged, "photos-thinned"),
+    },
+    "docs/results/unsure.md": {
+        "coverage": partial(unsure.coverage, "single"),
+        "sizes": partial(unsure.sizes, "single"),
+        "accuracy": partial(unsure.accuracy, "single"),
+        "trash coverage": partial(unsure.coverage, "trashnet"),
+        "trash sizes": partial(unsure.sizes, "trashnet"),
+        "trash accuracy": partial(unsure.accuracy, "trashnet"),
+        "answers": partial(unsure.answers, "single"),
+        "trash answers": partial(unsure.answers, "trashnet"),
+        "below": partial(unsure.lowest_precision, "single"),
+        "trash below": partial(unsure.lowest_precision, "trashnet"),
+        "folds coverage": partial(unsure.coverage, "folds"),
+        "folds sizes": partial(unsure.sizes, "folds"),
     },
     "docs/results/verdicts.md": {
         "trials": verdicts.simulated_from,

@@ -18,7 +18,7 @@ from evenhand.runs import filenames as names
 from evenhand.runs.run import Run
 from evenhand.training._feature_cache import FeatureStore, FeatureStores
 from evenhand.training._feature_claims import shared_chunks
-from evenhand.training.trackers import TRACKERS
+from evenhand.training._trackers import TRACKERS
 from tests.fabricated import write_comparison_folder
 from tests.trained import Trained, evenhand
 

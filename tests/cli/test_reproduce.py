@@ -9,6 +9,7 @@ import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job
+from evenhand.experiments.grid.progress import GridCallback
 from evenhand.paper.api import folder_name
 from evenhand.paper.planning import StudyOptions, jobs_of, plan
 from evenhand.paper.studies import STUDIES
@@ -130,10 +131,12 @@ def test_a_failed_run_is_reported_before_what_it_causes(run, monkeypatch, study:
     def refuse(*_: object, **__: object) -> None:
         raise EvenhandError("It cannot be made.")
 
-    def fail(grid: list[Job], **_: object) -> list[Failure]:
+    def fail(grid: list[Job], *_: object, callback: GridCallback, **__: object) -> list[Failure]:
+        callback.begin(grid)
+        callback.failed(Failure(grid[0], "It burst."))
         return [Failure(grid[0], "It burst.")]
 
-    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", fail)
+    monkeypatch.setattr("evenhand.paper.api.run_on_engine", fail)
     monkeypatch.setattr("evenhand.paper.api.read_reproduction", refuse)
     monkeypatch.setattr("evenhand.paper.api.draw_paper_figure", refuse)
     code, _, err = run(study, "--source", "digits", "--seeds", "1", "--quiet")
@@ -185,7 +188,7 @@ FAIR = ("table-fashion", "--protocol", "fair", "--seeds", "2", "--only", "exp:10
 
 @pytest.mark.usefixtures("records")
 def test_with_all_records_nothing_is_trained_and_no_data_are_needed(run, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr("evenhand.paper.api.run_on_engine", lambda *_, **__: pytest.fail("it trained"))
     code, out, err = run(*FAIR[:-4], "--only", "exp:100,ERM,FL,COT", "--records", "records")
     assert code == 0, err
     assert "ERM" in out
@@ -210,7 +213,7 @@ def test_without_training_what_is_missing_is_listed(run) -> None:  # type: ignor
 @pytest.mark.usefixtures("records")
 def test_only_what_has_no_record_is_trained(run, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     trained: list[Job] = []
-    monkeypatch.setattr("evenhand.cli.grid_progress.run_grid", lambda grid, **_: trained.extend(grid) or [])
+    monkeypatch.setattr("evenhand.paper.api.run_on_engine", lambda grid, *_, **__: trained.extend(grid) or [])
     monkeypatch.setattr("evenhand.paper.api.load_source", lambda *_, **__: None)
     code, _, err = run(*FAIR, "--runs-only")
     assert code == 0, err

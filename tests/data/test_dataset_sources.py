@@ -144,6 +144,16 @@ def test_options_choose_columns_and_the_test_split(tmp_path: Path) -> None:
     assert int((table.splits == "test").sum()) == 4
 
 
+def test_the_one_other_split_is_trained_on(tmp_path: Path) -> None:
+    hf_splits({"fold_a": 4, "fold_b": 4}).save_to_disk(str(tmp_path / "two"))
+    assert_refused(tmp_path / "two", "none of which is named train", ":test=fold_b")
+    table = load_source(f"{tmp_path / 'two'}:test=fold_b")
+    assert table.ids[table.rows("test")].tolist() == [f"fold_b/{row:05d}" for row in range(4)]
+    assert table.ids[table.rows("train")].tolist() == [f"fold_a/{row:05d}" for row in range(4)]
+    hf_splits({"fold_a": 4, "fold_b": 4, "fold_c": 4}).save_to_disk(str(tmp_path / "three"))
+    assert_refused(f"{tmp_path / 'three'}:test=fold_b", "none of which is named train; rename the one to train on")
+
+
 def test_splits_and_groups_in_columns(tmp_path: Path) -> None:
     contents = [png(row) for row in range(12)]
     split = ["train", "train", "test"] * 4
@@ -230,7 +240,8 @@ def test_duplicates_are_found_inside_a_file(tmp_path: Path) -> None:
         ({"image": [b"x"] * 4, "label": ["a"] * 4}, ("only one class",)),
         ({"image": [b"x"] * 0, "label": pa.array([], pa.int64())}, ("has no rows",)),
         ({"image": [b"x"] * 4, "label": [[0], [0, 1], [1], [1]]}, ("column 'label'", "has the type list")),
-        ({"image": [b"x"] * 4, "label": [0.0, float("nan"), 1.0, 1.0]}, ("column 'label'", "has the type double")),
+        ({"image": [b"x"] * 4, "label": [0.0, float("nan"), 1.0, 1.0]}, ("1 of 4 labels", "are missing", "row 2")),
+        ({"image": [b"x"] * 4, "label": [0.0, 1.0, float("inf"), 1.0]}, ("row 3", "is inf", "whole numbers")),
         ({"image": [[1, 2]] * 4, "label": [0, 0, 1, 1]}, ("column 'image'", "has the type list", "encoded")),
         ({"image": [b"x"] * 4, "label": pa.nulls(4)}, ("column 'label'", "has the type null")),
     ],
@@ -242,12 +253,45 @@ def test_unusable_columns_are_one_sentence(tmp_path: Path, columns: dict[str, An
 def test_wrong_types_are_one_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "odd.parquet", image=[b"x"] * 2, pixels=[[0.1], [0.2]], label=[0.5, 1.5], names=[0, 1])
     assert_refused(f"{path}:image=pixels:label=names", "has the type list")
-    assert_refused(f"{path}:label=label", "has the type double")
+    assert_refused(f"{path}:label=label", "row 1", "is 0.5", "whole numbers")
 
 
 def test_class_labels_are_whole_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "half.parquet", **class_labels(["a", "b"], pa.array([0.0, 0.5, 1.0, 1.5])))
-    assert_refused(path, "column 'label'", "has the type double")
+    assert_refused(path, "row 2", "is 0.5", "whole numbers")
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_whole_numbers_that_pandas_made_floats_are_classes(tmp_path: Path, kind: Any) -> None:
+    images = [png(row) for row in range(4)]
+    table = load_source(write(tmp_path / "a.parquet", image=images, label=pa.array([10.0, 9.0, 9.0, 10.0], kind)))
+    assert table.class_names == ("9", "10")
+    assert table.labels.tolist() == [1, 0, 0, 1]
+    named = load_source(write(tmp_path / "b.parquet", **class_labels(["cat", "dog"], pa.array([1.0, 0.0] * 2, kind))))
+    assert [named.class_names[label] for label in named.labels] == ["dog", "cat"] * 2
+
+
+def test_booleans_and_numbers_are_never_mixed(tmp_path: Path) -> None:
+    for name, labels in (("a", [True, False] * 2), ("b", [0, 1] * 2)):
+        write(tmp_path / f"data/{name}.parquet", image=[png(0)] * 4, label=labels)
+    assert load_source(tmp_path / "data/a.parquet").class_names == ("False", "True")
+    assert_refused(tmp_path / "data", "as boolean in", "as number in 'b.parquet'", "save them alike")
+
+
+def test_files_may_have_their_columns_in_any_order(tmp_path: Path) -> None:
+    images, labels = [png(row) for row in range(4)], ["a", "b"] * 2
+    write(tmp_path / "data/a.parquet", image=images, label=labels)
+    write(tmp_path / "data/b.parquet", label=labels, image=images[::-1])
+    table = load_source(tmp_path / "data")
+    assert [table.class_names[label] for label in table.labels] == labels * 2
+    assert isinstance(table.pixels, FilePixels)
+    assert [table.pixels.content(row) for row in range(8)] == images + images[::-1]
+
+
+def test_a_column_in_the_names_of_folders_is_refused(tmp_path: Path) -> None:
+    columns = pa.table({"image": [png(row) for row in range(4)], "label": ["a", "b"] * 2})
+    pq.write_to_dataset(columns, tmp_path / "data", partition_cols=["label"])
+    assert_refused(tmp_path / "data", "the column 'label' is in the names of folders, such as 'label=", "partitions")
 
 
 def test_numbers_of_any_size_are_classes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +21,18 @@ from evenhand.experiments.comparison._alpha_spending import (
     keep_decided,
     worth_more_seeds,
 )
-from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
+from evenhand.experiments.comparison._sequential import Plan, compare_sequentially, cost_alpha
 from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.runs.comparison import (
-    Difference,
+from evenhand.runs.comparison_schemas import Difference
+from evenhand.runs.config import make_config
+from evenhand.runs.interim_analyses import (
     InterimAnalysis,
     add_interim_analysis,
     locked_ledger,
     read_interim_analyses,
     read_ledger,
 )
-from evenhand.runs.config import make_config
+from evenhand.runs.run import Run
 from evenhand.statistics.alpha_spending import SPENDING, planned_analyses
 from tests.experiments.test_simulation import LONG, NOISES, SHORT, Noise, limit, wrong
 from tests.fabricated import predict, with_noise, write_run
@@ -204,6 +206,52 @@ def test_comparisons_of_a_folder_share_the_5_percent(
     assert found.verdicts[-1].startswith("Exploratory") == exploratory
     made = [each for own in json.loads((tmp_path / "looks.json").read_text()).values() for each in own]
     assert sum(each["level"] for each in made if not each["exploratory"]) <= 0.05 + 1e-9
+
+
+def test_the_baseline_is_part_of_a_comparison_however_it_is_named(tmp_path: Path) -> None:
+    assert plan(tmp_path, "ce", "cce").family == plan(tmp_path, "cce", "ce", baseline="ce").family
+    assert plan(tmp_path, "cce", "cot").family == plan(tmp_path, "cot", "cce", baseline="cce").family
+    runs = Runs(cce=CE, cot=SAME, focal=BETTER)
+    analysed(plan(tmp_path, "cce", "cot", "focal", seeds=3), runs)
+    found = analysed(plan(tmp_path, "cot", "cce", "focal", seeds=3), runs)  # its baseline is cot
+    assert found.baseline == "cot"
+    assert found.verdicts[-1].startswith("Exploratory")
+
+
+def test_runs_that_changed_after_their_analysis_are_exploratory(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cce=BETTER)
+    first = analysed(plan(tmp_path, "ce", "cce", seeds=3), runs)
+    changed = next(run.folder for run in first.runs if run.objective == "cce")
+    write_run(changed, Run(changed).config, predict(with_noise(BETTER, 77), support=400), validation=0.5)
+    found = analysed(plan(tmp_path, "ce", "cce", seeds=3), runs)
+    assert found.verdicts[-1].startswith("Exploratory: ")
+    assert "results of runs have changed since the analysis with 3 seeds" in found.notes[0]
+    assert found.certainty == "undecided"
+
+
+def test_a_ledger_that_was_removed_has_spent_the_5_percent(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cce=BETTER, cot=SAME)
+    analysed(plan(tmp_path, "ce", "cce", seeds=3), runs).write(tmp_path)
+    (tmp_path / "looks.json").unlink()
+    found = analysed(plan(tmp_path, "ce", "cce", seeds=3), runs)
+    assert "whose analyses are missing in looks.json" in found.notes[0]
+    found.write(tmp_path)
+    for again in (plan(tmp_path, "ce", "cce", seeds=5), plan(tmp_path, "ce", "cot", seeds=3)):
+        assert analysed(again, runs).verdicts[-1].startswith("Exploratory"), again
+
+
+def test_costs_take_half_of_the_alpha_where_they_were_planned(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cce=SAME)
+    planned = plan(tmp_path / "one", "ce", "cce", seeds=3, costs="these")
+    found = analysed(planned, runs)
+    assert found.differences[0].level == pytest.approx(0.025)
+    assert cost_alpha(planned, 3) == pytest.approx(0.025)
+    assert cost_alpha(replace(planned, costs="others"), 3) == 0, "costs chosen after an analysis"
+    assert analysed(replace(planned, costs=""), runs).differences[0].level == pytest.approx(0.025)
+    late = plan(tmp_path / "two", "ce", "cce", seeds=3)
+    assert analysed(late, runs).differences[0].level == pytest.approx(0.05)
+    assert cost_alpha(replace(late, costs="these"), 3) == 0
+    assert analysed(replace(late, costs="these"), runs).differences[0].level == pytest.approx(0.05)
 
 
 def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from evenhand.cli import grid_progress
-from evenhand.cli.grid_progress import ShownGrid, run_grid, show_failures, show_status, watching_grid
+from evenhand.cli.grid_progress import ShownGrid, show_failures, show_status, watching_grid
 from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import claimed
 from evenhand.experiments.grid.jobs import Failure, write_failure
+from evenhand.experiments.grid.running import run_on_engine
 from evenhand.training.run import train_run
 from tests.experiments.grids import EPOCHS, small_grid
 from tests.training.runs import Interrupted, StopAfter
@@ -110,17 +111,19 @@ def test_a_signal_ends_with_one_sentence(
 )
 def test_what_no_engine_can_do_is_one_sentence(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EvenhandError) as refused:
-        run_grid(small_grid(tmp_path / "runs"), **options)
+        run_on_engine(small_grid(tmp_path / "runs"), **options)
     assert str(refused.value) == sentence
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_grid_is_run_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = small_grid(tmp_path)[:1]
-    assert run_grid(jobs, command="evenhand compare") == []
+    with watching_grid() as shown:
+        assert run_on_engine(jobs, command="evenhand compare", callback=shown) == []
     expected = f"1 run to do, up to 1 at a time\nrun 1/1  {jobs[0].folder.name} done\n"
     assert capsys.readouterr().err == expected
-    assert run_grid(jobs) == []
+    with watching_grid() as shown:
+        assert run_on_engine(jobs, callback=shown) == []
     assert capsys.readouterr() == ("", "")
 
 

@@ -16,7 +16,8 @@ from evenhand.experiments.grid.jobs import Status, make_grid, status
 from evenhand.experiments.grid.local import run_jobs
 from evenhand.experiments.grid.naming import UNNAMED, run_folder, run_name
 from evenhand.objectives import ObjectiveSpec
-from evenhand.runs.config import Config, DataConfig, ScheduleConfig, StartConfig, load_config, make_config, save_config
+from evenhand.runs.config import Config, load_config, make_config, save_config
+from evenhand.runs.config_sections import DataConfig, ScheduleConfig, StartConfig
 from evenhand.runs.name_defaults import FROZEN
 from tests.experiments.grids import Heard, times_of
 

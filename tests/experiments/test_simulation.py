@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from evenhand.experiments.comparison import judge_differences
 from evenhand.experiments.comparison._hypothesis_tests import image_errors
 from evenhand.experiments.comparison.verdict import recommend
-from evenhand.runs.comparison import Difference
+from evenhand.runs.comparison_schemas import Difference
 from evenhand.statistics.paired import balanced_resolution
 
 Noise = Callable[[np.random.Generator, int, int], NDArray[np.float64]]

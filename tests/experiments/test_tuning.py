@@ -19,8 +19,8 @@ from evenhand.experiments.grid.progress import GridCallback
 from evenhand.objectives import ObjectiveSpec, tuning_candidates
 from evenhand.objectives.part import PARTS
 from evenhand.objectives.spec import all_parts
-from evenhand.runs.comparison import read_interim_analyses
 from evenhand.runs.config import make_config
+from evenhand.runs.interim_analyses import read_interim_analyses
 from evenhand.runs.run import Run
 from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
 from evenhand.training.prepare import prepare

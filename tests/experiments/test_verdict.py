@@ -14,7 +14,7 @@ from evenhand.experiments.comparison.verdict import (
     recommend,
     verdict_sentences,
 )
-from evenhand.runs.comparison import Difference
+from evenhand.runs.comparison_schemas import Difference
 from evenhand.statistics.image_sampling import ImageError
 
 CE = [0.80, 0.81, 0.79, 0.82, 0.80]

@@ -1,6 +1,7 @@
 """Invalid input raises an error of one sentence that shows the value."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from evenhand import ComplementCrossEntropyLoss, FocalLoss
 from evenhand.losses import BalancedSoftmaxLoss, LDAMLoss, LogitAdjustedLoss, VSLoss, set_backend
 from evenhand.losses.functional import (
+    adjust_logits,
     adjusted_cross_entropy,
     balanced_softmax_loss,
     complement_cross_entropy,
@@ -291,3 +293,76 @@ def test_nothing_is_refused_that_cross_entropy_takes():
         complement_cross_entropy(LOGITS, torch.tensor([9, 9, 0]), gamma=gamma, ignore_index=9)
         complement_cross_entropy(LOGITS, torch.zeros(3, 4).half(), gamma=gamma)
         complement_cross_entropy(torch.zeros(4), torch.tensor(3), gamma=gamma)
+
+
+UNUSUAL = {
+    "sparse": lambda x: x.to_sparse(),
+    "CSR": lambda x: x.to_sparse_csr() if x.dim() == 2 else x.to_sparse(),
+    "MKL-DNN": lambda x: x.float().to_mkldnn(),
+    "nested": lambda x: torch.nested.nested_tensor(list(x)),
+    "quantised": lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8),
+    "float8": lambda x: x.to(torch.float8_e5m2),
+    "complex": lambda x: x + 0j,
+    "meta": lambda x: x.to("meta"),
+}
+VECTOR = torch.linspace(0.1, 1, 4)
+TAKING_TENSORS = {
+    "cce": (complement_cross_entropy, ("input", "target", "weight", "offset", "margin", "share")),
+    "cce, spare": (partial(complement_cross_entropy, spare=1), ("input", "target", "weight", "offset", "margin")),
+    "adjusted": (adjusted_cross_entropy, ("input", "target", "weight", "offset", "margin", "scale")),
+    "focal": (focal_loss, ("input", "target", "weight", "alpha")),
+    "ldam": (ldam_loss, ("input", "target", "counts", "weight")),
+    "adjusted logits": (adjust_logits, ("logits", "target", "offset", "margin")),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("backend", ["eager", "auto"])
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_tensors_without_plain_numbers(kind, backend):
+    """A vector on the device meta was once read as memory, and torch's own words are thousands of characters."""
+    set_backend(backend)
+    for loss, names in TAKING_TENSORS.values():
+        plain = {
+            name: LOGITS if name in ("input", "logits") else TARGET if name == "target" else VECTOR for name in names
+        }
+        loss(**plain)
+        for name in names:
+            if kind == "meta" and name in ("counts", "share"):  # torch refuses to copy it to the logits
+                continue
+            if kind == "nested" and plain[name].dim() == 1:  # of numbers, it is an odd name for a vector
+                continue
+            with pytest.raises(ValueError, match=r"must|needs") as caught:
+                loss(**plain | {name: UNUSUAL[kind](plain[name])})
+            assert len(str(caught.value)) < 250
+    set_backend("auto")
+
+
+@pytest.mark.parametrize("wrong", [3, [[0.0, 1.0]], None, LOGITS.numpy(), "text", LOGITS.long()], ids=str)
+def test_logits_to_adjust(wrong):
+    refused(lambda: adjust_logits(wrong, TARGET, offset=VECTOR), ValueError, "input must be")
+
+
+@pytest.mark.parametrize("target", [TARGET[:2], TARGET[0], TARGET.repeat(2), TARGET[:, None], TARGET.int()], ids=str)
+def test_targets_of_logits_to_adjust(target):
+    """Of fewer targets than rows, only the first rows got their margin."""
+    with pytest.raises(ValueError, match=r"target for an input|class indices must"):
+        adjust_logits(LOGITS, target, margin=VECTOR)
+    with pytest.raises(ValueError, match=r"shape \(N, K, ...\), got shape"):
+        adjust_logits(LOGITS[0], TARGET[0], margin=VECTOR)
+
+
+@pytest.mark.parametrize("wrong", ["x", [0.1, "a"], {}, [[0.1], [0.2, 0.3]], object], ids=str)
+def test_alpha_that_is_no_number(wrong):
+    with pytest.raises(ValueError, match="alpha must be a number"):
+        focal_loss(LOGITS, TARGET, alpha=wrong)
+
+
+@pytest.mark.parametrize("backend", ["eager", "auto"])
+def test_negated_targets(backend):
+    """Torch looks up `vector[index]` without the sign of a negated index."""
+    set_backend(backend)
+    negated = torch._neg_view(-TARGET)
+    for loss in (complement_cross_entropy, focal_loss, adjusted_cross_entropy, complement_entropy):
+        assert loss(LOGITS + VECTOR, negated, VECTOR) == loss(LOGITS + VECTOR, TARGET, VECTOR)
+    set_backend("auto")

@@ -455,7 +455,7 @@ def test_records_give_the_same_findings_as_run_folders(tmp_path: Path) -> None:
             for job in cell.jobs(tmp_path / "folders" / "runs"):
                 recalls = np.clip(rng.normal(0.7 + 0.1 * (cell.method == "CCE"), 0.01, 3), 0, 1)
                 rows = [{"epoch": k + 1.0, "test_accuracy": 1 - 0.9**k, "seconds": 1.0} for k in range(3)]
-                predictions = predict(recalls.tolist(), names=("a", "b", "c"), counts=(9, 8, 7), support=200)
+                predictions = predict(recalls.tolist(), names=("a", "b", "c"), counts=(90, 30, 9), support=200)
                 made.append(write_run(job.folder, job.config, predictions, rows=rows))
     for run in made:
         write_record(make_record(run), tmp_path / "records" / f"{run.name}.json")

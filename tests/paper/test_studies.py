@@ -22,7 +22,8 @@ from evenhand.paper._protocols import PROTOCOLS
 from evenhand.paper._published import published_tables
 from evenhand.paper.planning import StudyOptions, jobs_of, parse_seeds, plan
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, STUDIES, Study, find_study
-from evenhand.runs.config import DataConfig, make_config, validate
+from evenhand.runs.config import make_config, validate
+from evenhand.runs.config_sections import DataConfig
 from tests.test_study_tool import load_study_tool
 
 DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evenhand.runs.comparison import Comparison, ObjectiveRow
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import ObjectiveRow
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from tests import fabricated

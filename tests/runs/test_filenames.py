@@ -9,13 +9,7 @@ import evenhand
 from evenhand.runs import filenames as names
 
 SOURCE = Path(evenhand.__file__).parent
-COMPARISONS = (names.COMPARISON, names.INTERIM_ANALYSES)  # also named in help texts
-FILES = [
-    value
-    for key, value in vars(names).items()
-    if key.isupper() and isinstance(value, str) and "." in value and value not in COMPARISONS
-]
-SPELLED = re.compile("|".join(re.escape(Path(name).name) for name in FILES))
+SPELLED = re.compile("|".join(re.escape(Path(name).name) for name in names.FILES))
 
 
 def places(root: Path) -> list[str]:

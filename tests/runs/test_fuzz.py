@@ -29,9 +29,12 @@ from evenhand.experiments.comparison._alpha_spending import analyses_note, keep_
 from evenhand.experiments.comparison.verdict import difference_sentence
 from evenhand.report._listing import Listing
 from evenhand.report._report_data import read_report_data
-from evenhand.runs.comparison import Difference, InterimAnalysis, read_interim_analyses, read_recommended
+from evenhand.runs.comparison import read_recommended
+from evenhand.runs.comparison_schemas import Difference
 from evenhand.runs.filenames import CHECKED, CHECKSUMS
-from evenhand.runs.run import Run, card_of
+from evenhand.runs.interim_analyses import InterimAnalysis, read_interim_analyses
+from evenhand.runs.run import Run
+from evenhand.runs.weights_card import card_of
 from evenhand.training.checkpoint import Card, load_classifier, load_state
 from evenhand.training.predict import load
 from tests.runs.test_old import OLD

@@ -11,12 +11,8 @@ from evenhand.experiments.comparison import ComparisonResult, compare_runs
 from evenhand.report._listing import Listing
 from evenhand.report._report_data import read_report_data
 from evenhand.report._tables import difference_table, objective_table
-from evenhand.runs.comparison import (
-    Comparison,
-    is_comparison,
-    read_interim_analyses,
-    read_recommended,
-)
+from evenhand.runs.comparison import Comparison, is_comparison, read_recommended
+from evenhand.runs.interim_analyses import read_interim_analyses
 
 OLD = Path(__file__).parent / "old_comparison"
 FAMILY = next(iter(json.loads((OLD / "looks.json").read_text())))

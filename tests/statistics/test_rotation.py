@@ -80,11 +80,13 @@ def test_the_variance_lies_between_none_and_the_full_factor() -> None:
     overlap = training_overlap(train.astype(int), tested / 5, 5, test_fraction=0.2)
     assert overlap == pytest.approx(0.75)
     added = [
-        training_variance(variances[k : k + 1], tested[k : k + 1], train[k : k + 1], overlap[k : k + 1], 0.5)
+        training_variance(
+            variances[k : k + 1], tested[k : k + 1], train[k : k + 1], overlap[k : k + 1], np.full(1, 0.5)
+        )
         for k in range(3)
     ]
     assert added == pytest.approx([0.75 * 1.25 * 0.001 / (1 + m / 40) for m in train])
-    assert training_variance(variances, tested, train, overlap, 0.0) == 0
+    assert training_variance(variances, tested, train, overlap, np.zeros(3)) == 0
 
 
 def test_overlap_of_training_sets() -> None:

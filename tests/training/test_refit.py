@@ -9,10 +9,10 @@ import torch
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.training import loop
+from evenhand.training._initial_weights import start_file
 from evenhand.training.checkpoint import load_weights
 from evenhand.training.derived_run import derive_run
 from evenhand.training.evaluate import evaluate_run
-from evenhand.training.initial_weights import start_file
 from evenhand.training.predict import selected_weights
 from evenhand.training.run import REFITTED, resume_run, train_run
 from tests.training.runs import trainer_of

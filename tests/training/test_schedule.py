@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.runs.config import ScheduleConfig, make_config
+from evenhand.runs.config import make_config
+from evenhand.runs.config_sections import ScheduleConfig
 
 BATCHES = 391
 """Of CIFAR-10 at 128 a batch."""

@@ -14,9 +14,9 @@ from evenhand.core.errors import EvenhandError
 from evenhand.runs.config import Config, load_config, make_config, save_config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow
-from evenhand.training import trackers
+from evenhand.training import _trackers as trackers
+from evenhand.training._trackers import FINAL, TRACKERS
 from evenhand.training.run import resume_run, train_run
-from evenhand.training.trackers import FINAL, TRACKERS
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
 
 

@@ -2,8 +2,9 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +21,6 @@ from evenhand.cli.options import (
     with_run_options,
 )
 from evenhand.cli.output import GUIDE, begin, echo, echo_json, named, remark, show_kept
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_run_options
@@ -67,11 +65,13 @@ def compare(
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import default_objectives, make_comparison, plan_comparison
     from evenhand.experiments.comparison import write_comparison
+    from evenhand.experiments.comparison._sequential import cost_alpha
     from evenhand.experiments.comparison.costs import (
         check_costs,
         check_metric,
         cost_table,
         holds_for_shares,
+        name_costs,
         with_costs,
     )
     from evenhand.experiments.comparison.unsure import unsure_sentence
@@ -102,6 +102,7 @@ def compare(
     )
     if costs is not None:
         check_costs(plan.base, plan.objectives, plan.table, costs, prior)
+        plan = replace(plan, costs=name_costs(costs, prior))
     if status:
         grid = plan.next_jobs()
         show_status(grid, workers=jobs)
@@ -121,7 +122,8 @@ def compare(
             show_failures(progress.failures)  # a failure may be why nothing can be compared
             raise
     if costs is not None:
-        comparison = with_costs(comparison, costs, prior=prior, metric=by)
+        alpha = cost_alpha(plan, len(comparison.seeds))
+        comparison = with_costs(comparison, costs, prior=prior, metric=by, level=alpha)
         written = write_comparison(comparison, plan.folder, raw=raw)
     elif raw:
         written = write_comparison(comparison, plan.folder, raw=True)
@@ -133,7 +135,8 @@ def compare(
         if comparison.costs is not None:
             echo(f"\n{cost_table(comparison.costs)}")
         echo(f"\n{unsure_sentence(comparison, plan.folder)}".rstrip())
-        echo(f"\n{GUIDE}\nreport: {page}\ntables: {', '.join(str(path) for path in written)}")
+        tables = ", ".join(path.name for path in written)
+        echo(f"\n{GUIDE}\ncomparison: {plan.folder}\nreport: {page}\ntables: {tables}, in the same folder")
         show_kept(plan.folder)
     show_failures(progress.failures)
     if progress.failures:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from evenhand.cli.output import COLOURS, cell, class_table
+from evenhand.cli.output import COLOURS, cell, class_table, interval, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,8 +40,8 @@ def _sets(found: dict[str, Any]) -> "list[RenderableType]":
             cell(row["name"]),
             f"{row['calibration_images']:,}",
             f"{row['images']:,}",
-            _percent(row["coverage"]),
-            _interval(row["interval"]),
+            percent(row["coverage"]),
+            interval(row["interval"]),
             "" if row["mean_size"] is None else f"{row['mean_size']:.2f}",
             cell(row["group"], COLOURS[row["group"]]),
         )
@@ -75,13 +75,5 @@ def _answered(part: dict[str, Any]) -> str:
     )
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
 def _ends(ends: list[float] | None) -> str:
     return "" if ends is None else f"[{ends[0]:.1%}, {ends[1]:.1%}]"
-
-
-def _interval(ends: list[float] | None) -> "RenderableType":
-    return cell("" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}", "dim")

@@ -9,12 +9,15 @@ import typer
 
 from evenhand.cli.decisions import show_decisions
 from evenhand.cli.options import Costs, Coverage, DataRoot, MinPrecision, Prior
-from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, named, remark
+from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, interval, named, percent, remark
 from evenhand.core.text import some
 from evenhand.runs.filenames import ADJUSTMENT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from evenhand.training.posthoc import AdjustmentRequest
+    from evenhand.training.results import Evaluation
 
 
 def evaluate(
@@ -58,37 +61,21 @@ def evaluate(
     if not as_json:
         begin(f"evaluating {named(run)} on {'its own test set' if source is None else named(source)}")
     from evenhand.training.decisions import check_decisions, evaluate_decisions
-    from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
-    from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
+    from evenhand.training.posthoc import AdjustmentRequest
 
-    wish = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
+    request = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
     wanted = {"--costs": costs, "--coverage": coverage, "--min-precision": min_precision}
     asked = [name for name, value in wanted.items() if value is not None]
+    decisions: dict[str, Any] = {"costs": costs, "prior": prior, "coverage": coverage, "min_precision": min_precision}
     if asked:
-        check_decisions(Run(run), costs=costs, prior=prior, coverage=coverage, min_precision=min_precision)
-    options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
-    given = [name for name, is_given in options.items() if is_given]
-    if wish != AdjustmentRequest():
-        if asked:
-            raise EvenhandError(f"{asked[0]} cannot be combined with an adjustment; give it first, on its own.")
-        if source is not None:
-            raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
-        if normalise is None and given:
-            raise EvenhandError(f"{given[0]} is for reading images, which --adjust and --prior do not; leave it out.")
-        result = evaluate_adjusted(run, wish, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        written = [Run(run).path / ADJUSTMENT] if "adjustment" in result.summary else []
-    elif source is None:
-        if skip_bad or allow_outside:
-            raise EvenhandError(f"{given[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
-        result = evaluate_run(run, data_root=data_root)
-        written = keep_missing(run, result)
-    else:
-        result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
-        written = []
+        check_decisions(Run(run), **decisions)
+    if asked and request != AdjustmentRequest():
+        raise EvenhandError(f"{asked[0]} cannot be combined with an adjustment; give it first, on its own.")
+    result, written = _evaluate(
+        run, source, request, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside
+    )
     if asked:
-        added = evaluate_decisions(
-            Run(run), result.predictions, costs=costs, prior=prior, coverage=coverage, min_precision=min_precision
-        )
+        added = evaluate_decisions(Run(run), result.predictions, **decisions)
         result = replace(result, summary={**result.summary, **added})
     if out is not None:
         into = Run(out)
@@ -103,6 +90,39 @@ def evaluate(
         remark(line)
     for path in written:
         remark(f"wrote {path}")
+
+
+def _evaluate(
+    run: Path,
+    source: str | None,
+    request: "AdjustmentRequest",
+    *,
+    data_root: Path | None,
+    skip_bad: bool,
+    allow_outside: bool,
+) -> "tuple[Evaluation, list[Path]]":
+    """Return the evaluation that is asked for, and the files of the run that it wrote."""
+    from evenhand.core.errors import EvenhandError
+    from evenhand.runs.run import Run
+    from evenhand.training.evaluate import evaluate_on, evaluate_run, keep_missing
+    from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
+
+    options = {"--data-root": data_root is not None, "--skip-bad": skip_bad, "--allow-outside": allow_outside}
+    given = [name for name, is_given in options.items() if is_given]
+    if request != AdjustmentRequest():
+        if source is not None:
+            raise EvenhandError("--adjust, --prior and --normalise are for a run's own test set; leave SOURCE out.")
+        if request.normalise is None and given:
+            raise EvenhandError(f"{given[0]} is for reading images, which --adjust and --prior do not; leave it out.")
+        result = evaluate_adjusted(run, request, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        return result, [Run(run).path / ADJUSTMENT] if "adjustment" in result.summary else []
+    if source is not None:
+        result = evaluate_on(run, source, data_root=data_root, skip_bad=skip_bad, allow_outside=allow_outside)
+        return result, []
+    if skip_bad or allow_outside:
+        raise EvenhandError(f"{given[-1]} is for the images of SOURCE; leave it out, or name a SOURCE.")
+    result = evaluate_run(run, data_root=data_root)
+    return result, keep_missing(run, result)
 
 
 def show(summary: dict[str, Any]) -> None:
@@ -142,13 +162,13 @@ def _headline(summary: dict[str, Any]) -> "RenderableType":
     for metric in METRICS.values():
         if "evaluate" in metric.shown:
             value = metric.format(summary[metric.name]) + metric.unit
-            table.add_row(metric.title, value, _interval(summary.get(f"{metric.name}_interval")))
+            table.add_row(metric.title, value, interval(summary.get(f"{metric.name}_interval")))
     for name in ("many", "medium", "few"):
         group = summary["groups"][name]
         if group is not None:
             count = f"{group['tested']} {'class' if group['tested'] == 1 else 'classes'}"
-            recall, interval = f"{group['recall']:.1%}", _interval(group["interval"])
-            table.add_row(cell(f"{name}-shot recall", COLOURS[name]), recall, interval, cell(count, "dim"))
+            title, ends = cell(f"{name}-shot recall", COLOURS[name]), interval(group["interval"])
+            table.add_row(title, percent(group["recall"]), ends, cell(count, "dim"))
     worst = summary["worst_class"]
     table.add_row("worst class", f"{worst['recall']:.1%}", "", cell(worst["name"]))
     return table
@@ -160,20 +180,12 @@ def _class_table(per_class: list[dict[str, Any]]) -> "RenderableType":
             cell(row["name"]),
             f"{row['train_count']:,}",
             f"{row['test_count']:,}",
-            _percent(row["recall"]),
-            _interval(row["recall_interval"]),
-            _percent(row["precision"]),
-            _percent(row["f1"]),
+            percent(row["recall"]),
+            interval(row["recall_interval"]),
+            percent(row["precision"]),
+            percent(row["f1"]),
             cell(row["group"], COLOURS[row["group"]]),
         )
         for row in sorted(per_class, key=lambda row: -row["train_count"])
     ]
     return class_table(("training", "test", "recall", "95%", "precision", "F1", "shots"), rows)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def _interval(ends: list[float] | None) -> "RenderableType":
-    return cell("" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}", "dim")

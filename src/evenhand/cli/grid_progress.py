@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from evenhand.cli.output import echo, exiting_on_signals, remark
-from evenhand.experiments.grid._on_slurm import queued_jobs
+from evenhand.experiments.grid import queued_jobs
 from evenhand.experiments.grid.jobs import Failure, Job, Status, read_failure
 from evenhand.experiments.grid.local import default_workers
 from evenhand.experiments.grid.progress import GridProgress, job_states, time_left
-from evenhand.experiments.grid.running import run_on_engine
-from evenhand.runs.comparison import PRIMARY, read_ledger
+from evenhand.runs.comparison_schemas import PRIMARY
+from evenhand.runs.interim_analyses import read_ledger
 from evenhand.runs.run import runs_in
 from evenhand.runs.schemas import EpochRow
 from evenhand.statistics.paired import LEVEL
@@ -35,12 +35,15 @@ class ShownGrid(GridProgress):
     Args:
         workers: runs at a time, for the time left; None: as `run_jobs` chooses.
         engine: on a cluster, the number of runs at a time is not known.
+        heading: lines to print before the runs.
         quiet: show nothing.
     """
 
-    def __init__(self, *, workers: int | None = None, engine: str = "local", quiet: bool = False) -> None:
+    def __init__(
+        self, *, workers: int | None = None, engine: str = "local", heading: Sequence[str] = (), quiet: bool = False
+    ) -> None:
         super().__init__()
-        self.given_workers, self.engine = workers, engine
+        self.given_workers, self.engine, self.heading = workers, engine, heading
         self.quiet = quiet
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -55,6 +58,8 @@ class ShownGrid(GridProgress):
     def begin(self, jobs: Sequence[Job]) -> None:
         """Show how many runs there are to do, and start the bar."""
         super().begin(jobs)
+        for line in () if self.quiet else self.heading:
+            echo(line)
         self.workers = self.given_workers or default_workers(jobs)
         done = self.count(Status.DONE)
         left = len(self.jobs) - done
@@ -125,29 +130,16 @@ class ShownGrid(GridProgress):
             self.last_line = time.monotonic()
 
 
-def run_grid(
-    jobs: Sequence[Job],
-    *,
-    workers: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    slurm: str | None = None,
-    command: str = "",
-    quiet: bool = False,
-) -> list[Failure]:
-    """Finish all runs of a grid as :func:`run_on_engine` does, and show the progress unless `quiet`."""
-    with watching_grid(workers=workers, engine=engine, quiet=quiet) as callback:
-        return run_on_engine(
-            jobs, engine, workers=workers, address=address, slurm=slurm, command=command, callback=callback
-        )
-
-
 @contextmanager
-def watching_grid(*, workers: int | None = None, engine: str = "local", quiet: bool = False) -> Iterator[ShownGrid]:
+def watching_grid(
+    *, workers: int | None = None, engine: str = "local", heading: Sequence[str] = (), quiet: bool = False
+) -> Iterator[ShownGrid]:
     """Give a :class:`ShownGrid`; SIGINT and SIGTERM end the grid with exit codes 130 and 143."""
-    shown = ShownGrid(workers=workers, engine=engine, quiet=quiet)
+    shown = ShownGrid(workers=workers, engine=engine, heading=heading, quiet=quiet)
 
     def stopped() -> None:
+        if not shown.jobs:
+            return
         done = f"{shown.count(Status.DONE)} of {len(shown.jobs)} runs are done"
         left = "; jobs stay in the queue of SLURM (scancel ends them)" if engine == "slurm" else ""
         remark(f"stopped; {done}, and the same command continues{left}")

@@ -126,6 +126,16 @@ def exiting_on_signals(stopped: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def percent(value: float | None) -> str:
+    """Return a fraction in percent; empty for None."""
+    return "" if value is None else f"{value:.1%}"
+
+
+def interval(ends: Sequence[float] | None) -> "RenderableType":
+    """Return the ends of an interval of fractions in percent, dimmed; empty for None."""
+    return cell("" if ends is None else f"{ends[0]:.1%} to {ends[1]:.1%}", "dim")
+
+
 def class_table(columns: Sequence[str], rows: Sequence[Sequence["RenderableType"]]) -> "Table":
     """Return a table with one row per class; of a long one, the first and the last rows."""
     from rich.table import Table

@@ -15,7 +15,7 @@ from evenhand.cli.options import Costs, Coverage, EnsembleOfRuns, MinPrecision, 
 from evenhand.cli.output import remark, show_chosen_model
 
 if TYPE_CHECKING:
-    from evenhand.training.decisions import UnsureBatch
+    from evenhand.training.decisions import UnsureBatch, UnsureModel
     from evenhand.training.predict import BatchPrediction, TrainedModel
 
 MOST_LISTED = 5
@@ -60,8 +60,8 @@ def predict(
     from evenhand.core.errors import EvenhandError
     from evenhand.core.text import clipped
     from evenhand.runs.model_folder import exported_with
-    from evenhand.training.decisions import load_unsure, refuse_combined
-    from evenhand.training.predict import load
+    from evenhand.training.decisions import refuse_combined
+    from evenhand.training.predict import TrainedModel
 
     lost = [path for path in paths if path != STDIN and not os.path.exists(path)]
     if lost:
@@ -69,21 +69,14 @@ def predict(
     if (costs, prior, coverage, min_precision) == (None,) * 4:
         coverage, min_precision = exported_with(run)
     if coverage is None and min_precision is None:
-        model = load(run, ensemble=ensemble, prior=prior, costs=costs)
-        show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))
-        if costs is None and model.costs is not None:
-            remark("deciding by the costs that the model was exported with")
-        batches: Iterator[BatchPrediction | UnsureBatch] = model.stream(
-            find_images(paths), batch_size, skip_bad=skip_bad
-        )
+        answering: TrainedModel | UnsureModel = _load(run, ensemble=ensemble, costs=costs, prior=prior)
     else:
         refuse_combined(coverage, min_precision, ensemble=ensemble, costs=costs, prior=prior)
-        unsure = load_unsure(run, coverage=coverage, min_precision=min_precision)
-        model = unsure.model
-        show_chosen_model(run, ensemble=unsure.sets is not None and unsure.sets.calibration.folds > 1)
-        for line in unsure.describe():
-            remark(line)
-        batches = unsure.stream(find_images(paths), batch_size, skip_bad=skip_bad)
+        answering = _load_unsure(run, coverage=coverage, min_precision=min_precision)
+    model = answering if isinstance(answering, TrainedModel) else answering.model
+    batches: Iterable[BatchPrediction | UnsureBatch] = answering.stream(
+        find_images(paths), batch_size, skip_bad=skip_bad
+    )
     listed = min(MOST_LISTED, len(model.class_names))
     done, bad = 0, 0
     with _output(out, run) as target, _counting(hidden=out is None and sys.stdout.isatty()) as count:
@@ -102,6 +95,28 @@ def predict(
         if not done:
             named = "the list on stdin" if paths == [STDIN] else ", ".join(paths)
             raise EvenhandError(f"None of the {bad} images can be read." if bad else f"There are no images in {named}.")
+
+
+def _load(run: Path, *, ensemble: bool, costs: Path | None, prior: str | None) -> "TrainedModel":
+    """Load a model that answers with the most probable class, or that of least expected cost."""
+    from evenhand.training.predict import load
+
+    model = load(run, ensemble=ensemble, prior=prior, costs=costs)
+    show_chosen_model(run, ensemble=ensemble, prior=prior or (None if costs is None else "uniform"))
+    if costs is None and model.costs is not None:
+        remark("deciding by the costs that the model was exported with")
+    return model
+
+
+def _load_unsure(run: Path, *, coverage: float | None, min_precision: float | None) -> "UnsureModel":
+    """Load a model that answers with sets of classes, or may be unsure."""
+    from evenhand.training.decisions import load_unsure
+
+    unsure = load_unsure(run, coverage=coverage, min_precision=min_precision)
+    show_chosen_model(run, ensemble=unsure.sets is not None and unsure.sets.calibration.folds > 1)
+    for line in unsure.describe():
+        remark(line)
+    return unsure
 
 
 def _extras(model: "TrainedModel", answer: "BatchPrediction | UnsureBatch") -> list[Extra]:

@@ -12,7 +12,6 @@ from evenhand.cli.options import DataRoot, Engine, Jobs, Quiet, RayAddress, Slur
 from evenhand.cli.output import echo, remark
 
 if TYPE_CHECKING:
-    from evenhand.experiments.grid.jobs import Failure, Job
     from evenhand.paper.results import Reproduction
 
 
@@ -49,7 +48,7 @@ def reproduce(
     if study is None:
         _list_studies()
         return
-    from evenhand.cli.grid_progress import run_grid, show_failures, show_status
+    from evenhand.cli.grid_progress import show_failures, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.grid.running import check_engine
     from evenhand.paper import api
@@ -76,40 +75,35 @@ def reproduce(
     if dry_run or status:
         _echo(api.describe_plan(chosen, options, out=out, records=records, workers=jobs))
         return
-    failures: list[Failure] = []
-
-    def run(grid: "Sequence[Job]") -> "list[Failure]":
-        if not quiet:
-            _echo(api.title(chosen, options))
-        failures[:] = run_grid(
-            grid, workers=jobs, engine=engine, address=ray_address, slurm=slurm, command=command, quiet=quiet
-        )
-        return failures
-
-    try:
-        result = api.reproduce(
-            chosen.id,
-            options,
-            out=out,
-            run=run,
-            train=not no_train,
-            runs_only=runs_only,
-            records=records,
-            comparisons=comparisons,
-            command=command,
-        )
-    except EvenhandError:
-        show_failures(failures)  # a failed run may be the cause
-        raise
+    with watching_grid(workers=jobs, engine=engine, heading=api.title(chosen, options), quiet=quiet) as progress:
+        try:
+            result = api.reproduce(
+                chosen.id,
+                options,
+                out=out,
+                train=not no_train,
+                runs_only=runs_only,
+                records=records,
+                comparisons=comparisons,
+                engine=engine,
+                workers=jobs,
+                address=ray_address,
+                slurm=slurm,
+                command=command,
+                callback=progress,
+            )
+        except EvenhandError:
+            show_failures(progress.failures)  # a failed run may be the cause
+            raise
     if not quiet:
         _echo(result.lines)
         if result.table is not None:
             _show(result.table)
-    show_failures(failures)
+    show_failures(progress.failures)
     if not quiet:
         for path in result.written:
             remark(f"wrote {path}")
-    if failures:
+    if progress.failures:
         raise typer.Exit(1)
 
 

@@ -12,22 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError, reason
-from evenhand.core.files import write_bytes
 from evenhand.core.opening import open_regular
 from evenhand.core.text import clipped, some
 
 MOST_UNPACKED = 2**26
-"""Bytes by which arrays may exceed the size of their file: `write_arrays` does not compress."""
+"""Bytes by which arrays may exceed the size of their file: `array_bytes` does not compress."""
 _LONGEST_HEAD, _PART = 2**16, 2**20
 
 
-def write_arrays(path: Path | str, **arrays: NDArray[Any]) -> None:
-    """Write plain arrays atomically; equal arrays give equal bytes."""
-    write_bytes(path, array_bytes(**arrays))
-
-
 def array_bytes(**arrays: NDArray[Any]) -> memoryview:
-    """Return the content of a `.npz`."""
+    """Return the content of a `.npz`; equal arrays give equal bytes."""
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]
     return file.getbuffer()
@@ -59,9 +53,9 @@ def read_arrays(
         >>> import tempfile
         >>> from pathlib import Path
         >>> import numpy as np
-        >>> from evenhand.core.arrays import read_arrays, write_arrays
+        >>> from evenhand.core.arrays import array_bytes, read_arrays
         >>> path = Path(tempfile.mkdtemp()) / "some.npz"
-        >>> write_arrays(path, counts=np.arange(3), names=np.array(["a", "b", "c"]))
+        >>> _ = path.write_bytes(array_bytes(counts=np.arange(3), names=np.array(["a", "b", "c"])))
         >>> read_arrays(path, ["counts"])
         {'counts': array([0, 1, 2])}
     """

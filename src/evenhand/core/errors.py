@@ -1,5 +1,9 @@
 """Errors that a user can cause or fix."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
 _HINTS = (
     "(1) In PyTorch",
     "In PyTorch 2.6",
@@ -42,3 +46,19 @@ def reason(error: BaseException, most: int = 160) -> str:
     for hint in _HINTS:
         line = line.partition(hint)[0].rstrip()
     return (line if len(line) <= most else f"{line[: most - 3]}...").rstrip(".") or type(error).__name__
+
+
+def none_if_unreadable(read: Callable[[], _T]) -> _T | None:
+    """Return what a function reads; None if it raises an `EvenhandError`, which is reported where it matters.
+
+    Example:
+        >>> from evenhand.core.errors import EvenhandError, none_if_unreadable
+        >>> def read() -> str:
+        ...     raise EvenhandError("It is damaged.")
+        >>> none_if_unreadable(read) is None
+        True
+    """
+    try:
+        return read()
+    except EvenhandError:
+        return None

@@ -2,6 +2,9 @@
 
 from typing import BinaryIO
 
+LARGEST = 2**26
+"""Bytes of a message."""
+
 
 def write_frame(file: BinaryIO, content: bytes) -> None:
     """Write a message.
@@ -21,15 +24,15 @@ def write_frame(file: BinaryIO, content: bytes) -> None:
     file.flush()
 
 
-def read_frame(file: BinaryIO, largest: int = 2**26) -> bytes:
+def read_frame(file: BinaryIO) -> bytes:
     """Read a message.
 
     Raises:
-        EOFError: the other end is closed; OSError: the message is larger than `largest` bytes.
+        EOFError: the other end is closed; OSError: the message is larger than `LARGEST` bytes.
     """
     length = int.from_bytes(_read(file, 8), "big")
-    if length > largest:
-        raise OSError(f"a message of {length:,} bytes is larger than {largest:,}")
+    if length > LARGEST:
+        raise OSError(f"a message of {length:,} bytes is larger than {LARGEST:,}")
     return _read(file, length)
 
 

@@ -198,4 +198,4 @@ def _steps(path: Path | str, within: Path | str) -> tuple[str, ...]:
 
 def _named(error: OSError, path: Path | str) -> OSError:
     """Return the error with the whole path, not just the last step."""
-    return OSError(error.errno, error.strerror, os.fspath(path))  # of the subclass that the number stands for
+    return OSError(error.errno, error.strerror, os.fspath(path))  # of the subclass for that number

@@ -79,7 +79,7 @@ def load_npz(path: Path | str, *, strict: bool = True) -> SampleTable:
 
     Args:
         path: the file.
-        strict: refuse classes that cannot be learnt and judged; else one class will do, and any in any split.
+        strict: refuse classes that cannot be learnt and evaluated; else one class will do, and any in any split.
 
     Example:
         >>> import tempfile

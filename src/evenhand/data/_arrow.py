@@ -101,7 +101,7 @@ def file_state(path: Path) -> str:
     return hashlib.sha256(f"{path.resolve()}\0{found.st_size} {found.st_mtime_ns}".encode()).hexdigest()[:32]
 
 
-def parquet_images(path: Path, column: str, cache: Path | None = None) -> list[Any]:
+def parquet_images(path: Path, column: str) -> list[Any]:
     """Return the images of a Parquet file as memory-mapped binary arrays.
 
     Parquet is compressed in large blocks, so that no row can be read alone; its images are copied once, in small
@@ -111,7 +111,7 @@ def parquet_images(path: Path, column: str, cache: Path | None = None) -> list[A
         EvenhandError: the file is damaged, or the disk has no room for the copy.
     """
     pa = require_pyarrow()
-    folder = (cache_root() if cache is None else cache) / FOLDER
+    folder = cache_root() / FOLDER
     key = hashlib.sha256(f"{file_state(path)} {column}".encode()).hexdigest()[:32]
     copy = folder / f"{key}.arrow"
     for attempt in (0, 1):

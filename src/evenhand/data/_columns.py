@@ -28,6 +28,7 @@ IMAGE_NAMES = (
 )
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "fine_label", "class_name", "y")
 BYTES, STRUCT = "bytes", "struct"
+LABEL_KINDS = ("number", "boolean", "text")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Column:
 
     name: str
     kind: str
-    """`text`, `number`, `bytes`, `struct` (of bytes and a path) or another type."""
+    """`text`, `number`, `boolean`, `bytes`, `struct` (of bytes and a path) or another type."""
     feature: Mapping[str, Any]
     """Its feature as Hugging Face's datasets describes it; empty where the file has none."""
 
@@ -73,8 +74,10 @@ def read_columns(schema: Any) -> list[Column]:
             or str(kind) == "binary_view"
         ):
             name = "bytes"
-        elif of.is_integer(kind) or of.is_boolean(kind):
+        elif of.is_integer(kind) or of.is_floating(kind):  # a missing value makes pandas' whole numbers floats
             name = "number"
+        elif of.is_boolean(kind):
+            name = "boolean"
         elif of.is_struct(kind) and {"bytes", "path"} & {part.name for part in kind}:
             name = "struct"
         else:
@@ -118,13 +121,13 @@ def find_label_column(source: str, columns: Sequence[Column], given: str | None)
     """
     if given is not None:
         column = _named(source, columns, given)
-        if column.kind not in ("number", "text"):
+        if column.kind not in LABEL_KINDS:
             raise EvenhandError(
                 f"The column {given!r} of {source} has the type {column.kind}; labels are whole numbers or text, one "
                 "per image."
             )
         return column
-    usable = [each for each in columns if each.kind in ("number", "text")]
+    usable = [each for each in columns if each.kind in LABEL_KINDS]
     tiers = (
         [each for each in usable if each.class_names is not None],
         [each for each in usable if each.name.lower() in LABEL_NAMES],
@@ -185,6 +188,14 @@ def read_labels(source: str, column: Column, values: Sequence[Any]) -> Labels:
         if "" in names:
             raise EvenhandError(f"{source}, row {names.index('') + 1}: the label ({column.name!r}) is empty.")
         return Labels(names, None)
+    broken = next((row for row, value in enumerate(values, start=1) if value != value // 1), None)
+    if broken is not None:
+        raise EvenhandError(
+            f"{source}, row {broken}: the label ({column.name!r}) is {values[broken - 1]:g}; labels are whole numbers "
+            "or text, one per image."
+        )
+    if column.kind == "number":
+        values = [int(value) for value in values]
     known = column.class_names
     if known is None:
         return Labels([str(value) for value in values], tuple(map(str, sorted(set(values)))))

@@ -153,16 +153,17 @@ def _choose_parts(
         if test not in names:
             raise EvenhandError(f"{source} has no split {test!r}; it has {some([name or '' for name in names])}.")
         found = {**{name: kind for name, kind in found.items() if kind != "test"}, test: "test"}
+        others = [name for name in names if name and name != test]
+        if len(others) == 1 and others[0] not in found:
+            found[others[0]] = "train"
     missing = [kind for kind in ("train", "test") if kind not in found.values()]
     if "test" in missing and "val" in found.values() and "train" in found.values():
         other = next(name for name, kind in found.items() if kind == "val")
         raise EvenhandError(f"{source} has no test split; give {source}:test={other} to test on {other!r}.")
     if missing:
         listed = some([name or "" for name in names])
-        raise EvenhandError(
-            f"{source} has the splits {listed}, none of which is named {missing[0]}; name the test set, as in "
-            f"{source}:test={names[-1]}."
-        )
+        hint = f"name the test set, as in {source}:test={names[-1]}" if test is None else "rename the one to train on"
+        raise EvenhandError(f"{source} has the splits {listed}, none of which is named {missing[0]}; {hint}.")
     unused = [name or "" for name in names if name not in found]
     if unused:
         notes.append(f"Ignored splits: {some(unused)}.")
@@ -179,7 +180,10 @@ def _labelled(
     values: list[Any] = []
     for place, part in enumerate(parts):
         own = part.values(label.name)
-        none = [value is None or (label.class_names is not None and value == -1) for value in own]
+        none = [
+            value is None or value != value or (label.class_names is not None and value == -1)  # NaN is not itself
+            for value in own
+        ]
         if own and all(none) and kinds is not None:
             notes.append(f"Ignored the split {part.name!r}, which has no labels.")
             continue

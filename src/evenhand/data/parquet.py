@@ -66,7 +66,7 @@ def load_parquet(
                 metadata = pa.parquet.read_metadata(file)
                 schemas.append(metadata.schema.to_arrow_schema())
                 lengths.append(metadata.num_rows)
-        odd = [file for file, schema in zip(own, schemas, strict=True) if schema.names != schemas[0].names]
+        odd = [file for file, schema in zip(own, schemas, strict=True) if set(schema.names) != set(schemas[0].names)]
         if odd:
             raise EvenhandError(f"{odd[0]} has other columns ({some(schemas[own.index(odd[0])].names)}) than {own[0]}.")
         parts.append(_part(split, own, schemas, sum(lengths)))
@@ -88,10 +88,22 @@ def load_parquet(
 
 
 def find_parquet(folder: Path) -> list[Path]:
-    """Return the Parquet files of a folder: in it, in `data`, or in folders of splits; none where it has none."""
+    """Return the Parquet files of a folder: in it, in `data`, or in folders of splits; none where it has none.
+
+    Raises:
+        EvenhandError: it has folders such as `label=cat`, in whose names a column is kept.
+    """
     places = [folder, folder / "data"]
     places += [place / split for place in list(places) for split in SPLITS_BY_NAME]
-    return [file for place in places for file in sorted(place.glob("*.parquet")) if not file.name.startswith(".")]
+    found = [file for place in places for file in sorted(place.glob("*.parquet")) if not file.name.startswith(".")]
+    partition = None if found else next(folder.glob("*=*/*.parquet"), None)
+    if partition is not None:
+        column = partition.parent.name.split("=")[0]
+        raise EvenhandError(
+            f"{folder} is partitioned: the column {column!r} is in the names of folders, such as "
+            f"{partition.parent.name!r}; write it without partitions."
+        )
+    return found
 
 
 def refuse_options(source: str, options: Mapping[str, str], known: tuple[str, ...] = OPTIONS) -> None:

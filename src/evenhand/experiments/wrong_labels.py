@@ -97,7 +97,7 @@ def find_wrong_labels(
     model that was not trained on it; the mean is used where several were.
 
     Args:
-        source: the source of the comparison, as it is now: labels that were corrected since are judged as they are.
+        source: the source of the comparison, as it is now: labels that were corrected since are evaluated as they are.
         comparison: the folder of a comparison.
         data_root: folder of the data sets.
         allow_outside: follow links and paths that lead out of the source.

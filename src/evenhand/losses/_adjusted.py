@@ -15,7 +15,6 @@ from evenhand.losses._input import (
     check_per_class,
     check_scale,
     check_smoothing,
-    check_stored,
     class_indices,
     like_cross_entropy,
     reduce,
@@ -70,10 +69,10 @@ def adjusted_cross_entropy(
     """
     classes = check(input, target, weight, reduction)
     check_smoothing(label_smoothing)
-    check_per_class(offset, "offset", classes)
-    check_per_class(margin, "margin", classes)
+    check_per_class(offset, "offset", classes, input.device)
+    check_per_class(margin, "margin", classes, input.device)
     if isinstance(scale, Tensor) and scale.dim() > 0:
-        check_per_class(scale, "scale", classes)
+        check_per_class(scale, "scale", classes, input.device)
     else:
         scale = check_scale(scale)
     if target.is_floating_point():
@@ -127,8 +126,11 @@ def adjust_logits(
         tensor([[-0.1000,  0.0000,  0.0000],
                 [ 0.0000,  0.0000, -0.5000]])
     """
-    for name, value in (("logits", logits), ("target", target), ("offset", offset), ("margin", margin)):
-        check_stored(value, name)
+    check(logits, target, None, "none")
+    if logits.dim() < 2:
+        raise ValueError(f"input must be logits of shape (N, K, ...), got shape {tuple(logits.shape)}.")
+    for name, value in (("offset", offset), ("margin", margin)):
+        check_per_class(value, name, logits.shape[1], logits.device)
     logits = scale_and_shift(logits, offset)
     if margin is None:
         return logits

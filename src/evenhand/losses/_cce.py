@@ -15,9 +15,9 @@ from evenhand.losses._input import (
     check,
     check_gamma,
     check_number,
+    check_numbers,
     check_per_class,
     check_smoothing,
-    check_stored,
     check_tensor,
     class_indices,
     holds_anywhere,
@@ -194,8 +194,8 @@ def complement_cross_entropy(
     check_adjustment(counts, tau, offset, complement_on)
     if counts is not None:
         offset = logit_offset(check_counts(counts, classes), tau).to(input.device)
-    check_per_class(offset, "offset", classes)
-    check_per_class(margin, "margin", classes)
+    check_per_class(offset, "offset", classes, input.device)
+    check_per_class(margin, "margin", classes, input.device)
     cross_entropy = partial(
         adjusted_cross_entropy,
         margin=margin,
@@ -263,7 +263,7 @@ def refuse_both(gamma: Any, share: Any) -> None:
 
 def check_share(share: Any) -> float | Tensor:
     """Return the weight of C if it is a number of 0 or more, or one per class."""
-    check_stored(share, "share")
+    check_numbers(share, "share")
     if isinstance(share, (str, int, float)) or (isinstance(share, Tensor) and share.dim() == 0):
         return check_number(share, "share", least=0)
     try:

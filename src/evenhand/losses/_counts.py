@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from evenhand.losses._input import check_number, check_stored, holds_anywhere
+from evenhand.losses._input import check_number, check_numbers, holds_anywhere
 
 Counts = Sequence[float] | Tensor
 
@@ -137,7 +137,7 @@ def check_counts(counts: Any, classes: int | None = None) -> Tensor:
     Raises:
         ValueError: they are not finite numbers of 0 or more, one per class, with at least one above 0.
     """
-    check_stored(counts, "counts")
+    check_numbers(counts, "counts")
     try:
         n = torch.as_tensor(counts)
     except (TypeError, ValueError, RuntimeError):

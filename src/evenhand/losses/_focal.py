@@ -10,7 +10,7 @@ from evenhand.losses._formula import FAR, log_odds_against, log_odds_against_eac
 from evenhand.losses._input import (
     check,
     check_focal_gamma,
-    check_stored,
+    check_numbers,
     class_indices,
     reduce,
     refuse_ignore_index,
@@ -90,8 +90,11 @@ def _at_odds(d: Tensor, gamma: float) -> Tensor:
 
 
 def _class_factors(alpha: float | Sequence[float] | Tensor | None, classes: int, logits: Tensor) -> Tensor:
-    check_stored(alpha, "alpha")
-    factors = torch.as_tensor(1.0 if alpha is None else alpha, dtype=logits.dtype, device=logits.device)
+    check_numbers(alpha, "alpha")
+    try:
+        factors = torch.as_tensor(1.0 if alpha is None else alpha, dtype=logits.dtype, device=logits.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"alpha must be a number, or one per class, got {alpha!r}.") from None
     if factors.shape not in ((), (classes,)):
         raise ValueError(
             f"alpha must be a number or {classes} numbers, one per class, got shape {tuple(factors.shape)}."

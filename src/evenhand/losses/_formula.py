@@ -171,7 +171,7 @@ def _fill_incorrect(out: Tensor, z: Tensor, correct: Tensor, offset: Tensor | No
 
 
 def _undefined(z: Tensor, correct: Tensor, spare: int) -> Tensor:
-    """Tell which rows have a NaN or +inf that C would not see: cross entropy is NaN there, so C is as well."""
+    """Return which rows have a NaN or +inf that C would not see: cross entropy is NaN there, so C is as well."""
     if spare or correct.dtype == torch.bool:
         return ~(z.amax(1, keepdim=True) < torch.inf)
     return ~(z.gather(1, correct) < torch.inf)
@@ -184,7 +184,7 @@ def _log_odds(m: Tensor, own: Tensor) -> Tensor:
 
 
 def _no_odds(m: Tensor, own: Tensor) -> Tensor:
-    """Tell in which rows z_g is +inf or every class is masked, from it and m, the largest incorrect logit or lowest."""
+    """Return in which rows z_g is +inf or every class is masked; m is the largest incorrect logit, or lowest."""
     return (own == torch.inf) | ((m <= torch.finfo(m.dtype).min) & (own == -torch.inf))
 
 
@@ -293,6 +293,7 @@ def differentiable(
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
+    """Return the dtype that losses are computed in: float64 for float64, else float32."""
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 

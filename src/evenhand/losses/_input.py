@@ -87,8 +87,17 @@ def check(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) 
             )
         if target.dtype not in (torch.int64, torch.uint8):
             raise ValueError(f"class indices must be int64, got {target.dtype}.")
-    check_per_class(weight, "weight", classes)
+    check_device(target, "target", input.device)
+    check_per_class(weight, "weight", classes, input.device)
     return classes
+
+
+def check_finite(share: float | Tensor) -> None:
+    """Refuse a factor of the complement entropy, a number or one per class, that is not finite."""
+    if not isinstance(share, Tensor):
+        check_number(share, "share")
+    elif share.layout is torch.strided and not share.is_nested and holds_anywhere(~share.isfinite()):
+        raise ValueError(f"share must be finite, got {share.tolist()}.")
 
 
 def check_tensor(value: Any, name: str) -> None:
@@ -99,9 +108,22 @@ def check_tensor(value: Any, name: str) -> None:
     check_stored(value, name)
 
 
+def check_numbers(value: Any, name: str) -> None:
+    """Refuse a tensor that holds no real numbers, where lists and numbers are taken too."""
+    if not isinstance(value, Tensor):
+        return
+    check_tensor(value, name)
+    if value.is_complex() or (value.is_floating_point() and value.dtype not in DTYPES):
+        raise ValueError(f"{name} must hold real numbers, got {value.dtype}.")
+
+
 def _check_dense(value: Tensor, name: str) -> None:
     if value.layout is not torch.strided:
         raise ValueError(f"{name} must be a dense tensor, got {value.layout}: its to_dense() makes one.")
+    if value.is_nested:
+        raise ValueError(f"{name} must be a dense tensor, got a nested one: to_padded_tensor(0) makes one.")
+    if value.is_quantized:
+        raise ValueError(f"{name} must hold floating-point numbers, got {value.dtype}: its dequantize() makes them.")
 
 
 def check_stored(value: Any, name: str) -> None:
@@ -129,8 +151,8 @@ def check_device(value: Tensor | None, name: str, device: torch.device) -> None:
         raise ValueError(f"{name} must be on the device of the input, {device}, got {value.device}.")
 
 
-def check_per_class(value: Any, name: str, classes: int) -> None:
-    """Raise an error unless a value is None or one floating-point number per class."""
+def check_per_class(value: Any, name: str, classes: int, device: torch.device | None = None) -> None:
+    """Raise an error unless a value is None or one floating-point number per class, on this device if one is given."""
     if value is None:
         return
     check_tensor(value, name)
@@ -139,6 +161,8 @@ def check_per_class(value: Any, name: str, classes: int) -> None:
             f"{name} must hold {classes} floating-point numbers, one per class, "
             f"got {value.dtype} of shape {tuple(value.shape)}."
         )
+    if device is not None:
+        check_device(value, name, device)
 
 
 def check_smoothing(label_smoothing: Any) -> None:
@@ -164,7 +188,7 @@ def with_batch(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 def class_indices(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Return indices valid for gather, and a mask of the rows that are not ignored (None: all)."""
-    target = target.long()
+    target = target.long().resolve_neg()  # torch looks up a negated view without its sign
     span = _span(target)
     if span is not None and span[0] >= 0 and span[1] < classes and not span[0] <= ignore_index <= span[1]:
         return target, None

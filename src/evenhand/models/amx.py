@@ -1,6 +1,6 @@
 """AMX (Intel's matrix extensions) on machines that announce it without having it.
 
-Some virtual machines do. There, bfloat16 in oneDNN ends the process with an illegal instruction, unless oneDNN is told
+Some virtual machines do. There, bfloat16 in oneDNN ends the process with an illegal instruction, unless oneDNN is set
 not to use AMX before its first convolution or matrix product.
 """
 

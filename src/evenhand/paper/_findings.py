@@ -274,7 +274,7 @@ def _one_speed(each: Mapping[str, Any], test: Callable[[float, float], tuple[boo
 
 
 def _faster(one: float, two: float) -> tuple[bool, str]:
-    """The paper's factor holds between the two forms of COT, or within a tenth of one of them."""
+    """Test whether the paper's factor holds between the two forms of COT, or within a tenth of one of them."""
     return min(one, two) / 1.1 <= PAPER <= max(one, two) * 1.1, f"{PAPER}"
 
 

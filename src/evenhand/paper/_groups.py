@@ -8,7 +8,7 @@ from itertools import combinations
 from evenhand.experiments.grid.naming import canonical_source
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.paper._published import imbalance_words
-from evenhand.paper._run_store import RunStore
+from evenhand.paper._run_store import RunStore, half_learned_nothing
 from evenhand.paper.planning import is_reduced, objective_of, resplits
 from evenhand.runs.config import Config
 from evenhand.runs.record import FinishedRun
@@ -89,12 +89,8 @@ def score(run: FinishedRun) -> float:
 
 
 def _learned(runs: dict[str, dict[int, FinishedRun]]) -> dict[str, dict[int, FinishedRun]]:
-    """Return the objectives without those of which half of the runs or more learned nothing."""
-    return {
-        objective: own
-        for objective, own in runs.items()
-        if 2 * sum(run.summary.learned_nothing for run in own.values()) < len(own)
-    }
+    """Return the objectives without those that learned nothing."""
+    return {objective: own for objective, own in runs.items() if not half_learned_nothing(own.values())}
 
 
 def _with_p_values(groups: Sequence[Group]) -> list[Group]:

@@ -7,7 +7,8 @@ from evenhand.paper._finding import Finding
 from evenhand.paper._groups import FOUR
 from evenhand.paper._ordering import State
 from evenhand.paper._published import imbalance_words
-from evenhand.runs.comparison import PRIMARY, TESTED, Comparison, Difference
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import PRIMARY, TESTED, Difference
 from evenhand.statistics.paired import LEVEL, paired_difference
 
 

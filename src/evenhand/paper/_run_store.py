@@ -1,6 +1,6 @@
 """Finished runs from two places: run folders, and compact records of runs whose folders are gone."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from evenhand.experiments.grid.jobs import Job
@@ -32,3 +32,9 @@ class RunStore:
         folders = [run for run in runs_in(self.root) if run.finished]
         found = {run_name(run.config) for run in folders}
         return [*folders, *(record for name, record in self.records.items() if name not in found)]
+
+
+def half_learned_nothing(runs: Collection[FinishedRun]) -> bool:
+    """Return whether half of the runs or more learned nothing, so that nothing is concluded from them."""
+    nothing = sum(run.summary.learned_nothing for run in runs)
+    return nothing > 0 and 2 * nothing >= len(runs)

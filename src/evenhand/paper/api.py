@@ -1,6 +1,6 @@
 """A study of the paper from its plan to its pages: what `evenhand reproduce` and Python users call."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from evenhand.core.text import slug
 from evenhand.data.download import MissingData
 from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
-from evenhand.experiments.grid.jobs import Failure, Job
-from evenhand.experiments.grid.local import run_jobs
+from evenhand.experiments.grid.jobs import Job
+from evenhand.experiments.grid.progress import GridCallback
+from evenhand.experiments.grid.running import run_on_engine
 from evenhand.paper import _claims as claims
 from evenhand.paper import _speed as speed
 from evenhand.paper._deviations import deviations
@@ -48,12 +49,16 @@ def reproduce(
     options: StudyOptions | None = None,
     *,
     out: Path | str = OUT,
-    run: Callable[[Sequence[Job]], list[Failure]] = run_jobs,
     train: bool = True,
     runs_only: bool = False,
     records: Path | str | None = None,
     comparisons: Path | str | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    slurm: str | None = None,
     command: str = "",
+    callback: GridCallback | None = None,
 ) -> ReproductionResult:
     """Reproduce a table or figure of the paper: train the runs that are missing, then write its files.
 
@@ -61,12 +66,16 @@ def reproduce(
         study: the id of a table or figure, `speed` or `claims`.
         options: how it is run; None: protocol small, 3 seeds.
         out: runs are stored in `runs/` of this folder, results in folders of their own.
-        run: finishes runs, and returns those that failed.
         train: False: use the runs that are finished.
         runs_only: write no table or figure.
         records: a folder of compact records; the runs they are of are not trained again.
         comparisons: a folder of kept comparisons (`comparison.json` of any name), for `claims`.
-        command: the command line, for the page.
+        engine: `local`, `ray` or `slurm`, see :func:`~evenhand.experiments.grid.running.run_on_engine`.
+        workers: runs at a time; None: as the engine chooses.
+        address: of a Ray cluster; None: one on this machine.
+        slurm: what each job of SLURM asks for.
+        command: the command line, for the page and at the top of each config.
+        callback: progress callback.
 
     Example:
         >>> import tempfile
@@ -88,11 +97,20 @@ def reproduce(
     if chosen.id == "speed":
         return _write_speed(out / chosen.id, command)
     jobs = study_jobs(chosen, options, out)
-    failed = _train(_unrecorded(jobs, RunStore(out / "runs", kept)), run) if train else set()
+    missing = _unrecorded(jobs, RunStore(out / "runs", kept)) if train else []
+    check_sources(job for job in missing if not Run(job.folder).finished)
+    failures = (
+        run_on_engine(
+            missing, engine, workers=workers, address=address, slurm=slurm, command=command, callback=callback
+        )
+        if missing
+        else []
+    )
     if runs_only:
         return ReproductionResult()
     folder = out / folder_name(chosen, options)
     if chosen.id.startswith("figure-"):
+        failed = {failure.job.folder for failure in failures}
         folders = [job.folder for job in jobs if job.folder not in failed and Run(job.folder).finished]
         return ReproductionResult(draw_paper_figure(chosen.id, folders, folder))
     table = read_reproduction(chosen, options, out / "runs", records=kept, command=command)
@@ -112,12 +130,6 @@ def _unrecorded(jobs: Sequence[Job], store: RunStore) -> list[Job]:
 def _check_records(study: Study, records: Path | str | None) -> None:
     if records is not None and study.id.startswith("figure-"):
         raise EvenhandError(f"{study.id} is drawn from run folders, which --records does not replace; leave it out.")
-
-
-def _train(jobs: Sequence[Job], run: Callable[[Sequence[Job]], list[Failure]]) -> set[Path]:
-    """Finish runs; return the folders of those that failed."""
-    check_sources(job for job in jobs if not Run(job.folder).finished)
-    return {failure.job.folder for failure in run(jobs)} if jobs else set()
 
 
 def check_sources(jobs: Iterable[Job]) -> None:

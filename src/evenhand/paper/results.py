@@ -13,7 +13,7 @@ from evenhand.paper._open_choices import open_choices
 from evenhand.paper._ordering import Ordering, beyond_noise, compare_order, correct_together
 from evenhand.paper._provenance import provenance
 from evenhand.paper._published import NETWORKS, imbalance_words
-from evenhand.paper._run_store import RunStore
+from evenhand.paper._run_store import RunStore, half_learned_nothing
 from evenhand.paper.planning import StudyCell, StudyOptions, is_reduced, jobs_of, plan
 from evenhand.paper.studies import PLAIN_FOCAL, RELEASED, Study
 from evenhand.runs.record import FinishedRun, RunRecord
@@ -221,10 +221,7 @@ def _measure(cell: StudyCell, store: RunStore) -> MeasuredCell:
         )
         for measure in (MEASURES if runs else ())
     }
-    nothing = sum(each.learned_nothing for each in summaries.values())
-    return MeasuredCell(
-        cell, measured, tuple(runs), _majority(list(summaries.values())), bool(nothing) and 2 * nothing >= len(runs)
-    )
+    return MeasuredCell(cell, measured, tuple(runs), _majority(list(summaries.values())), half_learned_nothing(runs))
 
 
 def _majority(summaries: Sequence[Summary]) -> dict[str, float]:

@@ -14,7 +14,6 @@ from evenhand.core.errors import EvenhandError
 from evenhand.core.locks import LOCK, is_locked
 from evenhand.report._serve_summary import comparison_figures, failure_reason, run_figures
 from evenhand.runs import filenames as names
-from evenhand.runs.comparison import COMPARISON
 from evenhand.runs.run import Run
 
 DEPTH = 5
@@ -22,7 +21,7 @@ DEPTH = 5
 MOST_FOLDERS = 20_000
 NEWS = (names.CONFIG, names.HISTORY, names.SUMMARY)
 """The files whose change shows that a run is training."""
-FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, COMPARISON, "report.html")
+FILES = (*NEWS, names.SPLITS, names.PREDICTIONS, names.CHECKSUMS, names.COMPARISON, "report.html")
 MOST_CHECKED = 2**28
 """Bytes of predictions that one list compares with their summaries, about a second of work; the next list goes on."""
 LARGEST_CHECKED = 2**26
@@ -208,10 +207,10 @@ class Listing:
 
     def _compared(self, entry: Entry) -> Compared:
         try:
-            found = self._read(entry, lambda: comparison_figures(entry.path / COMPARISON))
+            found = self._read(entry, lambda: comparison_figures(entry.path / names.COMPARISON))
         except EvenhandError as error:
             found = {"problems": (str(error),)}
-        return Compared(entry, entry.files[COMPARISON].st_mtime, **found)
+        return Compared(entry, entry.files[names.COMPARISON].st_mtime, **found)
 
     def _read(self, entry: Entry, reader: Callable[[], Any], *, checked: bool = True) -> Any:
         """Return the content of an entry, read again only if its files have changed."""
@@ -264,7 +263,7 @@ def _entries_at(root: Path, folder: Path) -> tuple[list[Entry], list[Path]]:
     below = folder.relative_to(root).as_posix()
     name = folder.name if folder == root else below
     kinds: list[Kind] = ["run"] if names.CONFIG in files else []
-    kinds += ["comparison"] if COMPARISON in files else []
+    kinds += ["comparison"] if names.COMPARISON in files else []
     return [Entry(_id(kind, below), kind, name, folder, files) for kind in kinds], sorted(folders)
 
 

@@ -32,6 +32,8 @@ COMPARISON_COLUMNS = (
     "verdict",
     "changed",
 )
+MOST_RANKED = 3
+"""Objectives that a row of a comparison names."""
 
 
 def run_row(run: RunState) -> dict[str, Any]:
@@ -99,9 +101,9 @@ def _share(value: float | None, note: str = "") -> dict[str, Any]:
     return _cell(None) if value is None else _cell(f"{value:.1%}", value, note)
 
 
-def _ranking(pairs: Sequence[tuple[str, float]], most: int = 3) -> dict[str, Any]:
-    text = ", ".join(f"{name} {value:.1%}" for name, value in pairs[:most])
-    more = f"and {len(pairs) - most} more" if len(pairs) > most else ""
+def _ranking(pairs: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    text = ", ".join(f"{name} {value:.1%}" for name, value in pairs[:MOST_RANKED])
+    more = f"and {len(pairs) - MOST_RANKED} more" if len(pairs) > MOST_RANKED else ""
     return _cell(text, pairs[0][1], more) if pairs else _cell(None)
 
 

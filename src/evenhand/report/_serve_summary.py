@@ -13,10 +13,12 @@ from evenhand.core.files import read_json
 from evenhand.core.text import visible
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.checksums import check_size
-from evenhand.runs.comparison import PRIMARY, Comparison
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import PRIMARY
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import HISTORY, PREDICTIONS
-from evenhand.runs.run import Run, read_leniently
+from evenhand.runs.lenient import read_leniently
+from evenhand.runs.run import Run
 from evenhand.runs.schemas import EpochRow, Summary
 
 LARGEST = 2**25

@@ -16,7 +16,8 @@ from evenhand.report._report_data import ReportData
 from evenhand.report.figures.calibration import calibration_parts, mean_calibration_error
 from evenhand.report.figures.style import MOST_NAMED, from_most_to_fewest
 from evenhand.report.figures.tables import Runs, first_of, joint_confusion, recall_intervals
-from evenhand.runs.comparison import TESTED, Comparison
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import TESTED
 from evenhand.runs.schemas import Summary
 
 MOST_PAIRS = 15

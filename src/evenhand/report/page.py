@@ -44,7 +44,8 @@ from evenhand.report.figures import PAGE
 from evenhand.report.figures.confusion import MOST_LABELLED, MOST_TABULATED
 from evenhand.report.figures.embedding import EMBEDDING
 from evenhand.report.figures.tables import Runs
-from evenhand.runs.comparison import COMPARISON, Comparison
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.filenames import COMPARISON
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Summary, precision_name
 

@@ -41,7 +41,8 @@ from evenhand.report._listing import Listing
 from evenhand.report._serve_rows import COMPARISON_COLUMNS, RUN_COLUMNS, comparison_row, run_row, when
 from evenhand.report._serve_summary import classes, curves, metric_rows
 from evenhand.report._try_page import TryPages
-from evenhand.runs.run import Run, read_leniently
+from evenhand.runs.lenient import read_leniently
+from evenhand.runs.run import Run
 
 PORT, PORTS_TRIED = 8765, 50
 LARGEST_REPORT = 2**28

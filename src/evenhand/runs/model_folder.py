@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import write_text
+from evenhand.runs._stored_files import read_stored
 from evenhand.runs.filenames import DECISIONS, MODEL_CONFIG, MODEL_WEIGHTS
-from evenhand.runs.run import Run, read_stored
+from evenhand.runs.run import Run
 from evenhand.runs.schemas import StoredModel
 
-_LARGEST = 2**27
 _Shares = tuple[Annotated[float, Field(gt=0, le=1)], ...]
 _Probabilities = tuple[Annotated[float, Field(ge=0, le=1 + 1e-6)], ...]
 _Class = Annotated[int, Field(ge=0)]
@@ -91,7 +91,7 @@ def read_decisions(path: os.PathLike[str] | str) -> StoredDecisions:
         raise EvenhandError(
             f"{folder} has no {DECISIONS}, which costs, class shares and coverage need; export it again."
         )
-    return read_stored(StoredDecisions, folder / DECISIONS, _LARGEST, within=folder)
+    return read_stored(StoredDecisions, folder, DECISIONS)
 
 
 def exported_with(path: os.PathLike[str] | str) -> tuple[float | None, float | None]:

@@ -20,7 +20,7 @@ from evenhand.runs.held_out import as_used, one_per_group, take
 from evenhand.runs.run import Run
 from evenhand.statistics.conformal import Calibration, Sets, images_needed
 from evenhand.statistics.intervals import class_recall_intervals, mean_recall_interval, wilson_interval
-from evenhand.statistics.selective import DELTA, Threshold, precision_threshold
+from evenhand.statistics.selective import DELTA, Threshold, precision_thresholds
 
 SHOTS = ("many", "medium", "few")
 
@@ -196,15 +196,14 @@ def make_answer_rule(scores: CalibrationScores, precision: float, run: Run) -> A
     """Return the rule for answers by the scores of calibration images of a run, see :func:`answer_rule`."""
     groups = find_shot_groups(scores.train_counts)
     named = {name: classes for name in SHOTS if (classes := getattr(groups, name))}
-    found = {}
-    for name, classes in named.items():
-        mine = np.isin(scores.predicted, classes)
-        correct = scores.predicted[mine] == scores.targets[mine]
-        found[name] = (classes, precision_threshold(scores.confidence[mine], correct, precision, DELTA / len(named)))
+    correct = scores.predicted == scores.targets
+    members = [np.isin(scores.predicted, classes) for classes in named.values()]
+    thresholds = precision_thresholds([(scores.confidence[mine], correct[mine]) for mine in members], precision)
+    found = {name: (named[name], threshold) for name, threshold in zip(named, thresholds, strict=True)}
     rule = AnswerRule(precision, found, scores.class_names)
     if all(threshold.value is None for _, threshold in found.values()):
         each = ", ".join(f"{threshold.images} of {name}-shot classes" for name, (_, threshold) in found.items())
-        needed = next(iter(found.values()))[1].needed
+        needed = min(threshold.needed for threshold in thresholds)
         raise EvenhandError(
             f"A precision of {precision:g} cannot be shown for any answer of {run.path}: it has calibration images "
             f"predicted as follows: {each}, of which {needed} or more must be right in a group; ask for less, or train "

@@ -12,3 +12,4 @@ from .paired import holm as holm
 from .paired import paired_difference as paired_difference
 from .sampling import sampling_variance as sampling_variance
 from .selective import precision_threshold as precision_threshold
+from .selective import precision_thresholds as precision_thresholds

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from evenhand.statistics.rotation import (
     TEST_FRACTION,
     UNKNOWN_NOISE,
+    kept_share,
     repeated_share,
     training_overlap,
     training_variance,
 )
-from evenhand.statistics.sampling import Units, class_variances, find_units, sampling_variance
+from evenhand.statistics.sampling import BORROWED, Units, class_variances, find_units, sampling_variance
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,6 @@ def _of_rotated(
     tested = ~np.isnan(gains)
     filled, n = np.where(tested, gains, 0.0), len(gains)
     mean, around = units.around(filled.sum(axis=0) / tested.sum(axis=0))
-    accuracy, _ = units.around(np.nansum(right, axis=0) / tested.sum(axis=0))
     variance = sampling_variance(around, units)
     tests = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested]).sum(axis=0)
     stable = 1 - min(1.0, _training_noise(filled, tested, units, variance) / variance)
@@ -138,18 +138,30 @@ def _of_rotated(
     if train_counts is None:
         train_counts = np.maximum(1, np.rint(per_seed * (1 - test_fraction) / test_fraction)).astype(np.int64)
     known = np.maximum(1, train_counts)
+    # Seeds that train on random parts of a fold differ by these too, which is no noise that a training set leaves out.
+    kept = kept_share(known, per_seed, test_fraction=test_fraction)
     common = training_variance(
-        class_variances(around, units)[0],
+        class_variances(around, units)[0] * (1 - (1 - stable) * kept),
         units.counts,
         known * units.counts / sizes,
         training_overlap(known, per_seed, n, test_fraction=test_fraction),
-        1 - accuracy,
+        _error_rates(right, tested, units),
     )
-    shared = stable * (variance * repeated_share(tests, n) + common)
+    shared = stable * variance * repeated_share(tests, n) + common
     own = _variance_of_one_seed(filled, tested, units)
     return ImageError(
         mean, variance**0.5, shared**0.5, float(units.freedom), rotated=True, of_one_seed=min(own, variance * n) ** 0.5
     )
+
+
+def _error_rates(right: NDArray[np.float64], tested: NDArray[np.bool_], units: Units) -> NDArray[np.float64]:
+    """Return (K,), the error rate of each class, to which a few images with the mean over classes are added."""
+    wrong = 1 - (np.nansum(right, axis=0) / tested.sum(axis=0))[units.kept]
+    labels = units.classes[units.of]
+    images = np.bincount(labels)
+    errors = np.bincount(labels, wrong)
+    rates: NDArray[np.float64] = (errors + BORROWED * (errors / images).mean()) / (images + BORROWED)
+    return rates
 
 
 def _by_unit(

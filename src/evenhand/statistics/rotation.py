@@ -38,6 +38,26 @@ def repeated_share(tests: NDArray[np.int64], seeds: int) -> float:
     return float(len(tests) * (tests * (tests - 1)).sum() / (seeds * (seeds - 1) * per_seed**2))
 
 
+def kept_share(
+    train_counts: NDArray[np.int64], test_counts: NDArray[np.float64], *, test_fraction: float
+) -> NDArray[np.float64]:
+    """Return the share of the images that a fold leaves for training on which a seed trains, by class.
+
+    Args:
+        train_counts: (K,), training images of each class.
+        test_counts: (K,), test images of each class per seed.
+        test_fraction: of each fold.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.statistics.rotation import kept_share
+        >>> kept_share(np.array([40, 10]), np.array([10.0, 10.0]), test_fraction=0.2)
+        array([1.  , 0.25])
+    """
+    kept: NDArray[np.float64] = np.minimum(1.0, train_counts / (test_counts * (1 - test_fraction) / test_fraction))
+    return kept
+
+
 def training_overlap(
     train_counts: NDArray[np.int64], test_counts: NDArray[np.float64], seeds: int, *, test_fraction: float
 ) -> NDArray[np.float64]:
@@ -62,9 +82,8 @@ def training_overlap(
     fold = np.arange(seeds) % max(1, round(1 / test_fraction))
     same = ((fold[:, None] == fold).sum() - seeds) / (seeds * (seeds - 1))
     between = max(0.0, (1 - 2 * test_fraction) / (1 - test_fraction))
-    kept = np.minimum(1.0, train_counts / (test_counts * (1 - test_fraction) / test_fraction))
-    overlap: NDArray[np.float64] = (same + (1 - same) * between) * kept
-    return overlap
+    shared: float = same + (1 - same) * between
+    return shared * kept_share(train_counts, test_counts, test_fraction=test_fraction)
 
 
 def training_variance(
@@ -72,7 +91,7 @@ def training_variance(
     tested: NDArray[np.int64],
     train_units: NDArray[np.float64],
     overlap: NDArray[np.float64],
-    error_rate: float,
+    error_rates: NDArray[np.float64],
 ) -> float:
     r"""Return the covariance of two seeds that comes from training images they share.
 
@@ -80,13 +99,13 @@ def training_variance(
     unbiased estimator of the variance of cross-validation (Bengio and Grandvalet, 2004). Nadeau and Bengio (2003) add
     test / train to 1 / n in the variance of the mean, whatever the learner. That is too strict where seeds differ by
     their initialisation rather than by their data, and where training sets are large. Here it is added to the variance
-    over images only, with training noise taken out, and by class:
+    over images only, with training noise taken out as far as seeds train on the same images, and by class:
 
     .. math:: \sum_k \omega_k \gamma_k V_k \frac{N_k}{m_k}, \quad
-        \gamma_k = \frac{\min(1, 3 \epsilon)}{1 + m_k / 40}
+        \gamma_k = \frac{\min(1, 3 \epsilon_k)}{1 + m_k / 40}
 
     with :math:`V_k` what the :math:`N_k` test images of class k add to the variance of the mean, :math:`m_k` its
-    training images, :math:`\omega_k` their overlap between seeds, and :math:`\epsilon` the error rate.
+    training images, :math:`\omega_k` their overlap between seeds, and :math:`\epsilon_k` the error rate.
     :math:`\gamma_k = 1` is the covariance of Nadeau and Bengio for a learner without noise of its own.
 
     The assumption: training sets move a difference by no more than :math:`\gamma_k` says. It was chosen by simulation
@@ -98,16 +117,16 @@ def training_variance(
         tested: (K,), :math:`N_k`, images or groups of them.
         train_units: (K,), :math:`m_k`, in the same unit.
         overlap: (K,), see :func:`training_overlap`.
-        error_rate: the mean of both objectives, 0 to 1.
+        error_rates: (K,), the mean of both objectives, 0 to 1.
 
     Example:
         >>> import numpy as np
         >>> from evenhand.statistics.rotation import training_variance
-        >>> variances, overlap = np.array([0.001, 0.001]), np.array([0.75, 0.75])
-        >>> round(training_variance(variances, np.array([10, 10]), np.array([8.0, 8.0]), overlap, 0.4), 6)
+        >>> variances, overlap, wrong = np.array([0.001, 0.001]), np.array([0.75, 0.75]), np.array([0.4, 0.4])
+        >>> round(training_variance(variances, np.array([10, 10]), np.array([8.0, 8.0]), overlap, wrong), 6)
         0.001563
-        >>> round(training_variance(variances, np.array([150, 150]), np.array([120.0, 120.0]), overlap, 0.1), 6)
+        >>> round(training_variance(variances, np.array([150, 150]), np.array([120.0, 120.0]), overlap, wrong / 4), 6)
         0.000141
     """
-    share = min(1.0, ERROR_WEIGHT * error_rate) / (1 + train_units / HALF_AT)
+    share = np.minimum(1.0, ERROR_WEIGHT * error_rates) / (1 + train_units / HALF_AT)
     return float((overlap * share * image_variances * tested / train_units).sum())

@@ -6,6 +6,7 @@ together is at most delta, whatever the model and the data.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +17,10 @@ DELTA = 0.1
 """The chance of a threshold whose precision is too low."""
 SEQUENCES: tuple[tuple[float, ...], ...] = (
     (0.999, 0.998, 0.995, 0.99, 0.985, 0.98, 0.97, 0.96, 0.95, 0.925, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.0),
-    (0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.4, 0.3, 0.0),
-    (0.5, 0.45, 0.4, 0.35, 0.3, 0.2, 0.0),
+    (0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.4, 0.3, 0.2, 0.0),
 )
-"""Thresholds in the order of testing. Each sequence has an equal part of delta and ends at its first failure; several
-are started, since the strictest threshold may leave too few images to show anything."""
+"""Thresholds in the order of testing. Each sequence has an equal part of delta and ends at its first failure; two are
+started, since the strictest threshold may leave too few images to show anything."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def precision_images_needed(precision: float, delta: float = DELTA) -> int:
     Example:
         >>> from evenhand.statistics.selective import precision_images_needed
         >>> precision_images_needed(0.95), precision_images_needed(0.8)
-        (67, 16)
+        (59, 14)
     """
     _check(precision, delta)
     return math.ceil(math.log(delta / len(SEQUENCES)) / math.log(precision))
@@ -68,8 +68,55 @@ def precision_threshold(
         >>> precision_threshold(confidences, confidences > 0.62, precision=0.95).value
         0.65
     """
+    return precision_thresholds([(confidences, correct)], precision, delta)[0]
+
+
+def precision_thresholds(
+    groups: Sequence[tuple[NDArray[np.float64], NDArray[np.bool_]]], precision: float, delta: float = DELTA
+) -> list[Threshold]:
+    """Return the threshold of each group of answers, such that all hold together with probability 1 - delta.
+
+    Delta is divided equally among the groups with enough images. A sequence that is shown to its end hands its part to
+    the next smaller group (graphical testing): nothing in it is left to err. Both depend on the sizes of groups and on
+    other groups only, given which the answers of a group are independent.
+
+    Args:
+        groups: confidences and whether they are correct, as :func:`precision_threshold` takes them, for each group.
+        precision: above 0 and below 1.
+        delta: the chance of an error in any group.
+
+    Example:
+        >>> import numpy as np
+        >>> from evenhand.statistics.selective import precision_thresholds
+        >>> sure, right = np.full(80, 0.9999), np.ones(80, bool)
+        >>> [found.value for found in precision_thresholds([(sure, right), (sure[:60], right[:60])], 0.95)]
+        [0.0, 0.0]
+        >>> precision_thresholds([(sure[:60], right[:60])] * 3, 0.95)[2]  # 60 are enough for all of delta only
+        Threshold(value=0.0, images=60, needed=59)
+        >>> precision_thresholds([(sure[:60], ~right[:60]), (sure[:60], right[:60])], 0.95)[1]
+        Threshold(value=None, images=60, needed=72)
+    """
     _check(precision, delta)
-    level, shown = delta / len(SEQUENCES), []
+    order = sorted(range(len(groups)), key=lambda place: -len(groups[place][0]))
+    tested = len(groups)
+    while tested > 1 and len(groups[order[tested - 1]][0]) < precision_images_needed(precision, delta / tested):
+        tested -= 1  # it cannot show anything: the others get its part
+    found: dict[int, Threshold] = {}
+    handed = 0.0
+    for rank, place in enumerate(order):
+        confidences, correct = groups[place]
+        own = (delta / tested if rank < tested else 0.0) + handed
+        shown, handed = _test_sequences(confidences, correct, precision, own)
+        needed = precision_images_needed(precision, own or delta / (tested + 1))
+        found[place] = Threshold(shown, len(confidences), needed)
+    return [found[place] for place in range(len(groups))]
+
+
+def _test_sequences(
+    confidences: NDArray[np.float64], correct: NDArray[np.bool_], precision: float, delta: float
+) -> tuple[float | None, float]:
+    """Return the smallest threshold that is shown, if any, and the part of delta of sequences shown to their end."""
+    level, shown, left = delta / len(SEQUENCES), [], 0.0
     for sequence in SEQUENCES:
         for value in sequence:
             answered = confidences >= value
@@ -77,7 +124,9 @@ def precision_threshold(
             if bdtr(wrong, int(answered.sum()), 1 - precision) > level:
                 break
             shown.append(value)
-    return Threshold(min(shown, default=None), len(confidences), precision_images_needed(precision, delta))
+        else:
+            left += level
+    return min(shown, default=None), left
 
 
 def _check(precision: float, delta: float) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from evenhand.core.text import slug
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
+from evenhand.training._notebook import notebook_callback
 from evenhand.training.loop import Callback
-from evenhand.training.notebook import notebook_callback
 from evenhand.training.recipe_choice import make_run_config
 from evenhand.training.run import begin_run, holding
 

@@ -22,8 +22,8 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.heads import last_layer
 from evenhand.runs.checksums import check, write_checked
 from evenhand.runs.config import Config
-from evenhand.runs.run import card_of
 from evenhand.runs.schemas import check_history
+from evenhand.runs.weights_card import card_of
 from evenhand.training.card import Card, parse_card
 
 HEAD_ONLY = "network.head."

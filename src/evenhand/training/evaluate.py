@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, none_if_unreadable
 from evenhand.core.text import some
 from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
@@ -17,13 +17,14 @@ from evenhand.objectives.objective import build_objective
 from evenhand.runs.class_weights import weights_in_order
 from evenhand.runs.config import Config
 from evenhand.runs.filenames import ADJUSTMENT
+from evenhand.runs.lenient import read_leniently
 from evenhand.runs.model_folder import is_model_folder
-from evenhand.runs.run import Run, none_if_unreadable, read_leniently
+from evenhand.runs.run import Run
 from evenhand.runs.schemas import precision_name
 from evenhand.runs.summary import summarise
+from evenhand.training._predict_table import predict_rows, rows_of
 from evenhand.training.checkpoint import weights_epoch
 from evenhand.training.predict import TrainedModel, load
-from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prepare import prepare
 from evenhand.training.results import Evaluation as Evaluation
 from evenhand.training.results import summarise_run

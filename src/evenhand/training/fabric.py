@@ -107,7 +107,7 @@ def fast_products(fabric: Fabric) -> Iterator[None]:
 
 
 def _cpu_has_bfloat16() -> bool:
-    """Whether the CPU computes in bfloat16; emulation is slower than float32."""
+    """Return whether the CPU computes in bfloat16; emulation is slower than float32."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     # Where AMX is announced but missing, the rest of bfloat16 took twice as long as float32 on a small network.
     if not supported() or lacks_amx():

@@ -25,10 +25,10 @@ from evenhand.runs.model_folder import StoredDecisions, StoredScores, write_deci
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.runs.summary import summarise
+from evenhand.training._model_card import Published, write_model_card
 from evenhand.training.checkpoint import save_weights
 from evenhand.training.decisions import evaluate_decisions, refuse_combined, stored_thresholds
 from evenhand.training.export import Check, export_onnx
-from evenhand.training.model_card import Published, write_model_card
 from evenhand.training.predict import TrainedModel, load, own_adjustment
 from evenhand.training.prior import known_shares
 

@@ -12,9 +12,9 @@ from evenhand.models.fused_head import defer_logits
 from evenhand.models.heads import CosineHead, last_layer, replace_head
 from evenhand.objectives.objective import Objective
 from evenhand.runs.config import Config
+from evenhand.training._initial_weights import body_weights, load_initial_weights
 from evenhand.training.card import Card
 from evenhand.training.frozen_body import freeze_body, head_alone, weights_reference
-from evenhand.training.initial_weights import body_weights, load_initial_weights
 from evenhand.training.prepare import PreparedData
 
 

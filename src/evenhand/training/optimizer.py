@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from evenhand.runs.config import OptimizerConfig
+from evenhand.runs.config_sections import OptimizerConfig
 
 
 def make_optimizers(

@@ -14,16 +14,16 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from evenhand.core.errors import EvenhandError
+from evenhand.core.errors import EvenhandError, none_if_unreadable
 from evenhand.core.frames import read_frame, write_frame
 from evenhand.core.text import json_line
 from evenhand.data.decode import BadImage, probe_image, read_image, resize_array
 from evenhand.models.classifier import Classifier
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.filenames import ADJUSTMENT
-from evenhand.runs.run import Run, none_if_unreadable
+from evenhand.runs.run import Run
+from evenhand.training._similar_images import PICTURE_SIZE, TrainingImages, find_training_images
 from evenhand.training.predict import TrainedModel, load
-from evenhand.training.similar_images import PICTURE_SIZE, TrainingImages, find_training_images
 
 MOST_PIXELS = 50_000_000
 """A picture that declares more is refused before it is decoded."""

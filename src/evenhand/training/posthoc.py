@@ -15,10 +15,11 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.priors import TAUS
 from evenhand.objectives.objective import Objective
 from evenhand.objectives.posthoc import fit_tau
+from evenhand.runs.held_out import take
 from evenhand.runs.run import Run
 from evenhand.runs.summary import summarise
+from evenhand.training._predict_table import predict_rows, rows_of
 from evenhand.training.predict import load, normalise_head, selected_weights
-from evenhand.training.predict_table import predict_rows, rows_of
 from evenhand.training.prior import change_prior, corrections, training_objective
 from evenhand.training.results import COMPARED, Evaluation, describe_fitted, tau_notes
 
@@ -166,14 +167,7 @@ def _no_need(run: Run, correction: str) -> str:
 
 def _same_images(predictions: Predictions, others: Predictions) -> Predictions:
     """Leave out the images that the others do not have."""
-    kept = np.isin(predictions.ids, others.ids)
-    return replace(
-        predictions,
-        logits=predictions.logits[kept],
-        targets=predictions.targets[kept],
-        ids=predictions.ids[kept],
-        groups=None if predictions.groups is None else predictions.groups[kept],
-    )
+    return take(predictions, np.flatnonzero(np.isin(predictions.ids, others.ids)))
 
 
 def _parse_tau(text: str, option: str) -> float | Literal["auto"]:

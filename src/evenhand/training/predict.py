@@ -25,7 +25,7 @@ from evenhand.models.heads import ScaledHead, last_layer
 from evenhand.models.transform import centre_crop
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.filenames import DECISIONS, MODEL_WEIGHTS
-from evenhand.runs.model_folder import is_model_folder, read_decisions
+from evenhand.runs.model_folder import StoredDecisions, is_model_folder, read_decisions
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Adjustment
 from evenhand.training._ensemble import Ensemble, Member
@@ -237,8 +237,7 @@ def load(
         >>> len(found.labels), found.probabilities.shape
         (2, (2, 10))
     """
-    exported = is_model_folder(run)
-    stored = read_decisions(run) if exported and Run(Path(run)).has(DECISIONS) else None
+    stored = read_decisions(run) if is_model_folder(run) and Run(Path(run)).has(DECISIONS) else None
     if costs is not None:
         if prior is None and (stored is None or stored.prior is None):
             prior = "uniform"
@@ -253,42 +252,58 @@ def load(
         run = recommended[0]
     elif ensemble:
         raise EvenhandError(f"An ensemble needs a comparison, and {Path(run)} is not one; leave out --ensemble.")
-    network, card = load_classifier(selected_weights(run), within=Path(run) if Path(run).is_dir() else None)
+    return _load_one(Path(run), stored, device=device, adjust=adjust, prior=prior)
+
+
+def _load_one(
+    path: Path, stored: StoredDecisions | None, *, device: torch.device | str | None, adjust: bool, prior: str | None
+) -> TrainedModel:
+    """Load the model of a run, a model folder with what is stored of its decisions, or a file of weights."""
+    network, card = load_classifier(selected_weights(path), within=path if path.is_dir() else None)
     if stored is not None and stored.class_names != card.class_names:
-        raise EvenhandError(f"{DECISIONS} in {run} is of other classes than its weights; export it again.")
-    if Path(run).is_dir() and not exported and card.model != (expected := Run(Path(run)).config.model.name):
-        raise EvenhandError(f"The weights in {run} are of {card.model}, but the run is of {expected}; restore its own.")
+        raise EvenhandError(f"{DECISIONS} in {path} is of other classes than its weights; export it again.")
+    exported = is_model_folder(path)
+    if path.is_dir() and not exported and card.model != (expected := Run(path).config.model.name):
+        raise EvenhandError(
+            f"The weights in {path} are of {card.model}, but the run is of {expected}; restore its own."
+        )
+    network, place = _on_device(network, device)
+    added: NDArray[np.float64] | None = None
+    if prior is not None:
+        if not path.is_dir():
+            raise EvenhandError(
+                f"{path} is a file of weights, whose class shares are unknown; give the folder of a run."
+            )
+        added = change_prior(Run(path), prior).added_to_logits
+    elif adjust and path.is_dir():
+        adjustment = Run(path).adjustment or (None if exported else own_adjustment(Run(path)))
+        added = None if adjustment is None else _apply(adjustment, network, card, path)
+    offset = None if added is None else torch.tensor(added, dtype=torch.float32)
+    costs = None if stored is None or stored.costs is None else np.array(stored.costs)
+    return TrainedModel(network.eval(), card, place, offset, costs)
+
+
+def _on_device(network: Classifier, device: torch.device | str | None) -> tuple[Classifier, torch.device]:
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         place = torch.device(device)
-        network = network.to(place).to(memory_format=torch.channels_last)
+        return network.to(place).to(memory_format=torch.channels_last), place
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise EvenhandError(f"Cannot compute on {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
-    decided = None if stored is None or stored.costs is None else np.array(stored.costs)
-    if prior is not None:
-        if not Path(run).is_dir():
-            raise EvenhandError(
-                f"{run} is a file of weights, whose class shares are unknown; give the folder of a run."
-            )
-        offset = change_prior(Run(Path(run)), prior).added_to_logits
-        return TrainedModel(network.eval(), card, place, torch.tensor(offset, dtype=torch.float32), decided)
-    own = adjust and Path(run).is_dir()
-    adjusted = Run(Path(run)).adjustment if own else None
-    if own and adjusted is None and not exported:
-        adjusted = own_adjustment(Run(Path(run)))
-    if adjusted is not None and adjusted.kind == "tau-normalised":
-        normalise_head(network, adjusted.tau or 0.0)
-        adjusted = None
-    added = None
-    if adjusted is not None:
-        if adjusted.added_to_logits is None or len(adjusted.added_to_logits) != len(card.class_names):
-            raise EvenhandError(
-                f"The adjustment of {run} does not fit {len(card.class_names)} classes; evaluate it again with "
-                "--adjust."
-            )
-        added = torch.tensor(adjusted.added_to_logits, dtype=torch.float32)
-    return TrainedModel(network.eval(), card, place, added, decided)
+
+
+def _apply(adjustment: Adjustment, network: Classifier, card: Card, path: Path) -> NDArray[np.float64] | None:
+    """Return what an adjustment adds to the logits, (K,); None: it normalises the last layer, in place."""
+    if adjustment.kind == "tau-normalised":
+        normalise_head(network, adjustment.tau or 0.0)
+        return None
+    added = adjustment.added_to_logits
+    if added is None or len(added) != len(card.class_names):
+        raise EvenhandError(
+            f"The adjustment of {path} does not fit {len(card.class_names)} classes; evaluate it again with --adjust."
+        )
+    return np.array(added)
 
 
 def own_adjustment(run: Run) -> Adjustment | None:

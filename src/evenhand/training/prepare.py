@@ -20,9 +20,9 @@ from evenhand.data.table import FilePixels, SampleTable, Split
 from evenhand.models.backbone import Backbone
 from evenhand.models.transform import InputTransform
 from evenhand.runs.config import Config
+from evenhand.training._initial_weights import Pretrained, find_pretrained
 from evenhand.training.features import extract_features
 from evenhand.training.frozen_body import keep_backbone
-from evenhand.training.initial_weights import Pretrained, find_pretrained
 
 RunSplit: TypeAlias = Split | Literal["calibration"]
 """A part of the images of a run."""
@@ -124,14 +124,13 @@ def prepare(config: Config, *, progress: bool = True) -> PreparedData:
     )
 
 
-def warm_features(config: Config, *, keep: Path | None = None, extract: bool = True, progress: bool = True) -> None:
+def warm_features(config: Config, *, keep: Path | None = None, extract: bool = True) -> None:
     """Fill the feature cache for a config that trains on features, so that many runs can use it.
 
     Args:
         config: of any of the runs.
         keep: the folder of a comparison, to store the frozen network once for all its runs.
         extract: compute the features; otherwise only the network is stored.
-        progress: show a progress bar, if stderr is a terminal.
     """
     pretrained = find_pretrained(config)
     if pretrained is None or not pretrained.frozen:
@@ -139,7 +138,7 @@ def warm_features(config: Config, *, keep: Path | None = None, extract: bool = T
     transform = _at_size(pretrained.transform, config.data.image_size)
     backbone = pretrained.backbone(transform)
     if extract:
-        open_features(_load_table(config, transform), backbone, config, progress=progress)
+        open_features(_load_table(config, transform), backbone, config)
     if keep is not None:
         keep_backbone(backbone, keep)
 

@@ -18,15 +18,15 @@ from evenhand.models.transform import centre_crop
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Features, SplitIds, Thumbnails, precision_name
+from evenhand.training._initial_weights import pin_start
+from evenhand.training._trackers import TrackedRun, require_tracker
 from evenhand.training.checkpoint import load_weights, weights_epoch
 from evenhand.training.environment import describe_environment
 from evenhand.training.fabric import start_fabric
 from evenhand.training.frozen_body import keep_backbone, weights_reference
-from evenhand.training.initial_weights import pin_start
 from evenhand.training.loop import EVALUATION_BATCH, Callback, Trainer, bare
 from evenhand.training.prepare import PreparedData, RunSplit, prepare
 from evenhand.training.results import describe_fitted, summarise_run
-from evenhand.training.trackers import TrackedRun, require_tracker
 
 REFITTED = (
     "After its epoch was selected, the last layer was trained again for as long on training and validation images "

@@ -105,6 +105,8 @@ CALLS = {
     "no reduction": {"reduction": ""},
     "share is NaN": {"share": float("nan")},
     "share is infinite": {"share": float("-inf")},
+    "one share is infinite": {"shares": torch.where(VECTOR > 0.5, torch.inf, VECTOR)},
+    "one share is NaN": {"shares": torch.where(VECTOR > 0.5, torch.nan, VECTOR)},
 }
 LINEAR_CALLS = {
     **cases(WRONG_VECTORS, "bias", "class_weight", "offset", "margin", "shares"),
@@ -117,6 +119,7 @@ LINEAR_CALLS = {
     "reduction": {"reduction": "none"},
     "share is NaN": {"share": float("nan")},
     "share is infinite": {"share": float("-inf")},
+    "one share is infinite": {"shares": torch.where(VECTOR > 0.5, torch.inf, VECTOR)},
     "sparse features": {"features": FEATURES.to_sparse()},
     "sparse weight": {"weight": WEIGHT.to_sparse()},
     "wanted, one": {"wanted": [True]},

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from evenhand.runs.comparison import Difference, InterimAnalysis
+from evenhand.runs.comparison_schemas import Difference
+from evenhand.runs.interim_analyses import InterimAnalysis
 from evenhand.statistics.alpha_spending import ROUNDING, next_alpha
 from evenhand.statistics.paired import LEVEL
 
@@ -60,7 +61,7 @@ def keep_decided(differences: Sequence[Difference], earlier: Sequence[InterimAna
 
 
 def worth_more_seeds(differences: Sequence[Difference]) -> bool:
-    """Whether more seeds could decide a primary difference; few-shot classes are not waited for.
+    """Return whether more seeds could decide a primary difference; few-shot classes are not waited for.
 
     They could not where only the sampling of test images keeps it undecided.
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from evenhand.runs.comparison import Difference
+from evenhand.runs.comparison_schemas import Difference
 
 
 def plot_differences(differences: Sequence[Difference], width: int = 72) -> list[str]:

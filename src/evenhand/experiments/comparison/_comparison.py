@@ -20,9 +20,9 @@ from evenhand.experiments.comparison._tuning import Pick, families_of, pick
 from evenhand.experiments.comparison.verdict import keep_earlier, recommend, verdict_sentences
 from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.metrics.predictions import Predictions
-from evenhand.runs.comparison import PRIMARY, ComparedRun
 from evenhand.runs.comparison import Comparison as Comparison
-from evenhand.runs.comparison import Difference as Difference
+from evenhand.runs.comparison_schemas import PRIMARY, ComparedRun
+from evenhand.runs.comparison_schemas import Difference as Difference
 from evenhand.runs.run import Run
 from evenhand.statistics.paired import LEVEL, balanced_resolution
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenhand.experiments.comparison._hypothesis_tests import judge_differences
 from evenhand.experiments.comparison._load import TestResult
-from evenhand.runs.comparison import PRIMARY, Difference
+from evenhand.runs.comparison_schemas import PRIMARY, Difference
 
 Values = Mapping[str, Mapping[str, Sequence[float]]]
 

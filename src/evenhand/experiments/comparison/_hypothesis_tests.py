@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from evenhand.runs.comparison import PRIMARY, Difference
+from evenhand.runs.comparison_schemas import PRIMARY, Difference
 from evenhand.statistics.combined_interval import Evidence
 from evenhand.statistics.graphical_testing import chained_questions, claim_levels
 from evenhand.statistics.image_sampling import ImageError, paired_image_error

@@ -13,7 +13,7 @@ from evenhand.metrics.classification import class_recall, mean_recall
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.registry import METRICS
 from evenhand.metrics.shot_groups import ShotGroups, find_shot_groups
-from evenhand.runs.comparison import Scores
+from evenhand.runs.comparison_schemas import Scores
 from evenhand.runs.config import Config
 from evenhand.runs.failures import ended_at_worst, learned_nothing, no_few_shot
 from evenhand.runs.filenames import SPLITS

@@ -12,7 +12,8 @@ from evenhand.core.text import markdown_escaped, markdown_table, text_table, vis
 from evenhand.experiments.comparison._ascii_plot import plot_differences
 from evenhand.experiments.comparison.verdict import ensemble_note, in_points, points
 from evenhand.metrics.registry import METRICS
-from evenhand.runs.comparison import PRIMARY, TESTED, ClassRow, Comparison, Difference, ObjectiveRow
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import PRIMARY, TESTED, ClassRow, Difference, ObjectiveRow
 
 # Up to this many classes are all listed in a terminal; of more, the largest and the smallest.
 MOST_LISTED, ENDS = 30, 10

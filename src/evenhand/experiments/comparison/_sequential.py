@@ -20,18 +20,24 @@ from evenhand.experiments.comparison._tuning import Pick, pick, with_tuned_setti
 from evenhand.experiments.comparison.verdict import MOST_SEEDS, NEW_COMPARISON
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
-from evenhand.runs.comparison import (
+from evenhand.objectives.spec import ObjectiveSpec
+from evenhand.runs.comparison import Comparison, is_comparison
+from evenhand.runs.comparison_schemas import PRIMARY, Difference
+from evenhand.runs.config import Config
+from evenhand.runs.filenames import INTERIM_ANALYSES
+from evenhand.runs.interim_analyses import (
     InterimAnalysis,
     add_interim_analysis,
     locked_ledger,
     read_interim_analyses,
     read_ledger,
 )
-from evenhand.runs.config import Config
 from evenhand.runs.run import Run
 from evenhand.statistics.alpha_spending import planned_analyses
 from evenhand.statistics.paired import LEVEL
 
+SAME = 1e-9
+"""Differences of means up to this are rounding."""
 RunJobs = Callable[[Sequence[Job]], list[Failure]]
 """Finishes runs, and returns those that failed."""
 
@@ -53,6 +59,8 @@ class Plan:
     margin: float = MARGIN
     tuned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of each objective that is tuned, all settings: one is picked on validation at the first analysis, and stays."""
+    costs: str = ""
+    """Identifies the costs that are tested too, with half of the alpha; empty: none."""
 
     @property
     def settings(self) -> list[str]:
@@ -74,7 +82,10 @@ class Plan:
         names = sorted(job.folder.name for job in self.jobs(1))
         # These words are hashed: another one would not find the analyses of existing comparisons.
         tuned = [f"{each}: {len(settings)} tried" for each, settings in sorted(self.tuned.items())]
-        return hashlib.sha256("\n".join([*names, *tuned, self.baseline or ""]).encode()).hexdigest()[:12]
+        specs = [ObjectiveSpec(each) for each in self.objectives]
+        baseline = self.baseline or ("ce" if "ce" in specs else specs[0])
+        named = "" if baseline == "ce" else baseline
+        return hashlib.sha256("\n".join([*names, *tuned, named]).encode()).hexdigest()[:12]
 
     def next_jobs(self) -> list[Job]:
         """Return the runs that the next analysis needs."""
@@ -123,12 +134,12 @@ def compare_sequentially(
                 )
             break
         with locked_ledger(plan.folder):
-            comparison, analysis = _analyse(plan, finished, baseline, picked, seeds)
+            comparison, analysis, why = _analyse(plan, finished, baseline, picked, seeds)
             analyses = read_interim_analyses(plan.folder, plan.family)
         if analysis is None:
             break  # nothing can be claimed, so nothing is spent
         known = analysis
-        comparison = _with_analyses(comparison, known, analyses, planned)
+        comparison = _with_analyses(comparison, known, analyses, planned, why)
         if last or not worth_more_seeds(comparison.differences):
             break
         picked, baseline = known.picked, comparison.baseline
@@ -140,9 +151,17 @@ def compare_sequentially(
 
 def _analyse(
     plan: Plan, finished: Sequence[Path], baseline: str | None, picked: Sequence[str], seeds: int
-) -> tuple[ComparisonResult, InterimAnalysis | None]:
-    """Compare runs at the alpha that the folder has left, and add the analysis to its ledger unless it is there."""
-    ledger = read_ledger(plan.folder)
+) -> tuple[ComparisonResult, InterimAnalysis | None, str]:
+    """Compare runs at the alpha that the folder has left, and add the analysis to its ledger unless it is there.
+
+    Returns:
+        The comparison; its analysis, None where nothing can be claimed; and why it is exploratory, if that is known.
+    """
+    ledger, why = read_ledger(plan.folder), ""
+    if not ledger and (lost := _lost_analysis(plan.folder)):
+        add_interim_analysis(plan.folder, "restored", lost)
+        ledger = read_ledger(plan.folder)
+        why = f"the folder has a comparison, whose analyses are missing in {INTERIM_ANALYSES}, so that its 5% are spent"
     own = ledger.get(plan.family, [])
     known = next((each for each in own if each.seeds == seeds and each.margin == plan.margin), None)
     base = baseline or next((each for each in picked if each in ("ce", "erm")), picked[0])
@@ -152,9 +171,10 @@ def _analyse(
         alpha = folder_alpha(
             seeds, ledger, plan.family, objectives=picked, baseline=base, last=last, margin=plan.margin
         )
-    comparison = compare_runs(finished, baseline=baseline, level=alpha or LEVEL, margin=plan.margin)
+    half = 0.5 if (known.costs if known else plan.costs) else 1.0  # the other half is that of the costs
+    comparison = compare_runs(finished, baseline=baseline, level=half * (alpha or LEVEL), margin=plan.margin)
     if len(comparison.seeds) < 2:
-        return comparison, None
+        return comparison, None, why
     if known is None:
         known = InterimAnalysis(
             seeds=len(comparison.seeds),
@@ -163,9 +183,46 @@ def _analyse(
             picked=comparison.objectives,
             differences=comparison.differences,
             exploratory=not alpha,
+            costs=plan.costs,
         )
         add_interim_analysis(plan.folder, plan.family, known)
-    return comparison, known
+    elif _changed(known.differences, comparison.differences):
+        why = f"results of runs have changed since the analysis with {seeds} seeds"
+    return comparison, known.model_copy(update={"exploratory": known.exploratory or bool(why)}), why
+
+
+def _lost_analysis(folder: Path) -> InterimAnalysis | None:
+    """Return the analysis of a comparison in a folder whose ledger was removed, as one that spent the 5%."""
+    try:
+        found = Comparison.read(folder) if is_comparison(folder) else None
+    except EvenhandError:
+        return None  # it is written again
+    if found is None or len(found.seeds) < 2 or found.verdicts[-1].startswith("Exploratory"):
+        return None
+    return InterimAnalysis(
+        seeds=len(found.seeds),
+        level=LEVEL,
+        margin=found.differences[0].margin if found.differences else MARGIN,
+        picked=found.objectives,
+        differences=found.differences,
+    )
+
+
+def _changed(before: Sequence[Difference], now: Sequence[Difference]) -> bool:
+    """Whether runs have other results than those that were analysed: a second draw would be a second chance."""
+    means = {each.objective: each.mean for each in before if each.metric == PRIMARY}
+    return any(abs(each.mean - means.get(each.objective, each.mean)) > SAME for each in now if each.metric == PRIMARY)
+
+
+def cost_alpha(plan: Plan, seeds: int) -> float:
+    """Return the alpha of the claims about costs: half of that of the analysis, which was planned with them.
+
+    It is 0, and they are exploratory, where an analysis of the folder was made without them or with other ones.
+    """
+    ledger = read_ledger(plan.folder)
+    made = [each for analyses in ledger.values() for each in analyses if not each.exploratory]
+    own = next((each for each in ledger.get(plan.family, []) if each.seeds == seeds and not each.exploratory), None)
+    return own.level / 2 if own and all(each.costs == plan.costs for each in made) else 0.0
 
 
 def _exploratory(comparison: ComparisonResult, why: str, *, again: bool = False) -> ComparisonResult:
@@ -228,9 +285,12 @@ def _with_analyses(
     analysis: InterimAnalysis,
     analyses: Sequence[InterimAnalysis],
     planned: Sequence[int],
+    why: str,
 ) -> ComparisonResult:
     """Keep what earlier analyses decided, and add a note about them."""
     spent = [each for each in analyses if not each.exploratory]
+    if why:
+        return _exploratory(comparison, why)
     if analysis.exploratory and not spent:
         return _exploratory(comparison, "other analyses in this folder share its 5% and were made before")
     if analysis.exploratory:

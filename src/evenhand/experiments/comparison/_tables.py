@@ -9,7 +9,7 @@ from evenhand.core.text import some
 from evenhand.experiments.comparison._load import TestResult, TestSet
 from evenhand.experiments.comparison._tuning import Pick
 from evenhand.metrics.registry import METRICS
-from evenhand.runs.comparison import PRIMARY, SCORES, ClassRow, ObjectiveRow
+from evenhand.runs.comparison_schemas import PRIMARY, SCORES, ClassRow, ObjectiveRow
 from evenhand.runs.run import Run
 from evenhand.statistics.paired import ROUNDING
 

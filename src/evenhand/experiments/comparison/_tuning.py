@@ -8,7 +8,8 @@ import numpy as np
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
-from evenhand.runs.comparison import ComparedRun, Comparison, ObjectiveRow
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import ComparedRun, ObjectiveRow
 from evenhand.runs.run import Run
 
 _Comparison = TypeVar("_Comparison", bound=Comparison)

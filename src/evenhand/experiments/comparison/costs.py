@@ -1,5 +1,6 @@
 """The cost of the decisions of each objective, at given costs and class shares."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,15 @@ from evenhand.core.text import text_table
 from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison._comparison import ComparisonResult
 from evenhand.experiments.comparison._hypothesis_tests import image_errors, judge_differences
+from evenhand.experiments.comparison.verdict import listed
 from evenhand.metrics.costs import Cost, cost_of_decisions, expected_costs, realised_costs
 from evenhand.metrics.predictions import Predictions
 from evenhand.objectives.objective import build_objective
 from evenhand.objectives.spec import ObjectiveSpec
-from evenhand.runs.comparison import CostComparison, CostRow, Difference
+from evenhand.runs.comparison_schemas import CostComparison, CostRow, Difference
 from evenhand.runs.config import Config
 from evenhand.runs.run import Run
+from evenhand.statistics.paired import LEVEL
 from evenhand.training.cost_files import read_costs
 from evenhand.training.prior import UNIFORM, change_prior, read_shares
 
@@ -50,6 +53,13 @@ def check_costs(
             )
 
 
+def name_costs(costs: Path | str, prior: str | None = None) -> str:
+    """Return a name for costs and class shares in the ledger of a folder: a part of the hash of their files."""
+    given = prior or UNIFORM[0]
+    shares = given.encode() if given in ("train", *UNIFORM) else Path(given).read_bytes()
+    return hashlib.sha256(Path(costs).read_bytes() + b"\n" + shares).hexdigest()[:12]
+
+
 def holds_for_shares(base: Config, objective: str) -> bool:
     """Return whether the probabilities of an objective hold for known class shares, as decisions by cost need.
 
@@ -71,17 +81,19 @@ def with_costs(
     *,
     prior: str | None = None,
     metric: Literal["balanced_accuracy", "cost"] = "balanced_accuracy",
+    level: float = LEVEL,
 ) -> ComparisonResult:
     """Add what the decisions of least expected cost cost per image with each objective.
 
     Differences from the baseline are paired by seed, and their intervals include the sampling of test images, as those
-    of balanced accuracy do; all claims about costs together err in at most 5% of comparisons.
+    of balanced accuracy do. All claims about costs together err in at most 5% of comparisons, or at `level`.
 
     Args:
         comparison: of finished runs.
         costs: a file, as `read_costs` takes it.
         prior: the class shares where the model is used: `uniform` (None), `train` or a file.
         metric: `cost` recommends by cost.
+        level: the significance level of all claims about costs together; 0: they are exploratory.
 
     Raises:
         EvenhandError: the file does not fit, or the probabilities of an objective hold for no known class shares.
@@ -104,18 +116,17 @@ def with_costs(
             cost = cost_of_decisions(p, used.targets, matrix, change.shares)
             found.setdefault(name, []).append((cost, used, each))
             top = max(top, float((change.shares[:, None] * len(matrix) * np.abs(matrix)).max()))
-    differences = _differences(found, comparison.baseline, top, first.config.data.test_fraction)
+    differences = _differences(found, comparison.baseline, top, first.config.data.test_fraction, level or LEVEL)
     rows = [_row(name, [cost for cost, _, _ in own], differences.get(name), top) for name, own in found.items()]
-    best = min(rows, key=lambda row: row.realised)
-    shown = best.outcome.startswith("better")
-    chosen = best.objective if shown or best.objective == comparison.baseline else comparison.baseline
-    verdict = (
-        f"Use {best.objective}: its decisions cost {best.realised:.4g} per image, the least."
-        if shown
-        else f"No objective is shown to cost less than {comparison.baseline}; the lowest mean is that of "
-        f"{best.objective} ({best.realised:.4g} per image)."
+    if not level:
+        rows = [row.model_copy(update={"outcome": "exploratory"}) if row.outcome else row for row in rows]
+    chosen, verdict = _recommended(rows, comparison.baseline, len(comparison.seeds))
+    shown = verdict.startswith("Use")
+    if not level:
+        verdict = f"Exploratory, as an analysis was made without these costs: {verdict[0].lower()}{verdict[1:]}"
+    added = CostComparison(
+        prior=prior or "uniform", metric=metric, matrix=matrix.tolist(), rows=rows, verdict=verdict, level=level
     )
-    added = CostComparison(prior=prior or "uniform", metric=metric, matrix=matrix.tolist(), rows=rows, verdict=verdict)
     if metric != COST:
         return comparison.model_copy(update={"costs": added})
     *sentences, last = comparison.verdicts
@@ -123,12 +134,31 @@ def with_costs(
     changes = {
         "costs": added,
         "recommended": chosen,
-        "certainty": "shown" if shown else "undecided",
+        "certainty": "shown" if shown and level else "undecided",
         "verdicts": [*sentences, verdict],
         "notes": [note, *comparison.notes],
         "ensemble": comparison.ensemble if chosen == comparison.recommended else None,
     }
     return comparison.model_copy(update=changes)
+
+
+def _recommended(rows: Sequence[CostRow], baseline: str, seeds: int) -> tuple[str, str]:
+    """Return the objective to use by cost, and why: of those shown to cost less the cheapest, or the lowest mean."""
+    better = [row for row in rows if row.outcome.startswith("better") and not row.outcome.endswith("only")]
+    best = min(better or rows, key=lambda row: row.realised)
+    size = ""
+    if best.difference is not None:
+        ends = "" if best.low is None or best.high is None else f" [{best.low:.3g}, {best.high:.3g}]"
+        size = f", {best.difference:+.3g}{ends} against {baseline}"
+    after = f" per image{size}, {seeds} seed{'s' * (seeds != 1)}"
+    if not better:
+        others = [row for row in rows if row is not best]
+        if best.objective == baseline and others and all(row.outcome == "worse" for row in others):
+            return baseline, f"Use {baseline}: it costs {best.realised:.4g}{after}, and all others more."
+        return best.objective, f"Undecided by cost; {best.objective} has the lowest mean, {best.realised:.4g}{after}."
+    also = [row.objective for row in better if row is not best]
+    untested = f" Which of it and {listed(also)} costs less was not tested." if also else ""
+    return best.objective, f"Use {best.objective}: its decisions cost {best.realised:.4g}{after}.{untested}"
 
 
 def cost_table(costs: CostComparison) -> str:
@@ -149,7 +179,8 @@ def cost_table(costs: CostComparison) -> str:
                 row.outcome,
             ]
         )
-    about = f"For the class shares {costs.prior}; most probable: without costs in the decision. {costs.verdict}"
+    alpha = f" All claims about costs have an alpha of {costs.level:.2%}." if costs.level else ""
+    about = f"For the class shares {costs.prior}; most probable: without costs in the decision.{alpha} {costs.verdict}"
     return "\n".join([*text_table(cells, left=(0, 6)), about])
 
 
@@ -158,6 +189,7 @@ def _differences(
     baseline: str,
     top: float,
     test_fraction: float,
+    level: float,
 ) -> dict[str, Difference]:
     """Return the tested differences, in units of the largest cost; positive where an objective costs less."""
     if len(found) < 2 or top == 0:
@@ -186,7 +218,7 @@ def _differences(
         train_counts=counts,
         test_fraction=test_fraction,
     )
-    tested = judge_differences({COST: values}, baseline, images=errors, margin=0.0)
+    tested = judge_differences({COST: values}, baseline, images=errors, level=level, margin=0.0)
     return {each.objective: each for each in tested}
 
 

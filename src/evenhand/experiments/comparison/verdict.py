@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evenhand.runs.comparison import PRIMARY, TESTED, Certainty, Comparison, Difference, EarlierDecision
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import PRIMARY, TESTED, Certainty, Difference, EarlierDecision
 
 MOST_SEEDS = 12
 """The default of `--most-seeds`."""

@@ -1,4 +1,5 @@
 from ._on_ray import run_on_ray as run_on_ray
+from ._on_slurm import queued_jobs as queued_jobs
 from ._on_slurm import run_on_slurm as run_on_slurm
 from .jobs import Failure as Failure
 from .jobs import Job as Job

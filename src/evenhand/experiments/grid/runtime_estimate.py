@@ -21,7 +21,8 @@ from evenhand.data.road_marking import COUNTS
 from evenhand.experiments.grid.threads import count_processors
 from evenhand.models.build import build_model
 from evenhand.objectives.objective import build_objective
-from evenhand.runs.config import Config, DataConfig, make_config
+from evenhand.runs.config import Config, make_config
+from evenhand.runs.config_sections import DataConfig
 from evenhand.training.derived_run import shares_training
 from evenhand.training.fabric import start_fabric
 from evenhand.training.prepare import prepare
@@ -77,7 +78,7 @@ def size_of(data: DataConfig) -> Size:
 
     Example:
         >>> from evenhand.experiments.grid.runtime_estimate import size_of
-        >>> from evenhand.runs.config import DataConfig
+        >>> from evenhand.runs.config_sections import DataConfig
         >>> size_of(DataConfig(source="cifar10", imbalance="exp:100")).train
         12406
     """

@@ -14,7 +14,7 @@ from evenhand.losses._formula import differentiable, loss_and_gradient
 from evenhand.losses._input import (
     check,
     check_device,
-    check_number,
+    check_finite,
     check_per_class,
     check_stored,
     class_indices,
@@ -102,9 +102,13 @@ def fused_loss(input: Tensor, terms: Terms) -> Tensor | None:
     else:
         done = None
         if chosen.cpu == "native" and input.is_cpu:  # as `compute` does, without the time of a call
-            done = native.run(
-                input, target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction, keep
-            )
+            try:
+                done = native.run(
+                    input, target, weight, offset, margin, share, with_cross_entropy, ignore_index, reduction, keep
+                )
+            except RuntimeError:  # of tensors without plain memory: sparse, nested, quantised
+                check_terms(input, terms)
+                raise
         done = done or compute(input, terms, keep)
         loss = _differentiable(input, terms, done) if keep else done[0]
     return (
@@ -120,8 +124,7 @@ def check_terms(logits: Tensor, terms: Terms) -> None:
             f"logits must be (N, K) in float32 or bfloat16 and target int64 (N), got {logits.dtype} of shape "
             f"{tuple(logits.shape)} and {terms.target.dtype} of shape {tuple(terms.target.shape)}."
         )
-    if not isinstance(terms.share, Tensor):
-        check_number(terms.share, "share")
+    check_finite(terms.share)
     for name, value in zip(Terms._fields, terms, strict=True):
         if not isinstance(value, Tensor):
             continue

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import PALETTE, clear_frame, heading, legend_below, literal, new_figure, widest
-from evenhand.runs.comparison import CostComparison
+from evenhand.runs.comparison_schemas import CostComparison
 
 
 def cost_by_objective(costs: CostComparison) -> Figure:
@@ -17,7 +17,7 @@ def cost_by_objective(costs: CostComparison) -> Figure:
 
     Example:
         >>> from evenhand.report.figures.costs import cost_by_objective
-        >>> from evenhand.runs.comparison import CostComparison, CostRow
+        >>> from evenhand.runs.comparison_schemas import CostComparison, CostRow
         >>> row = CostRow(objective="ce", realised=1.5, spread=0.1, expected=1.2, most_probable=2.0)
         >>> costs = CostComparison(prior="uniform", metric="cost", matrix=[[0, 1], [9, 0]], rows=[row], verdict="")
         >>> [text.get_text() for text in cost_by_objective(costs).axes[0].get_yticklabels()]

@@ -6,12 +6,13 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
+from evenhand.core.errors import none_if_unreadable
 from evenhand.metrics.predictions import Predictions
 from evenhand.report._report_data import ReportData
 from evenhand.report.figures.page_figure import MOST_DRAWN, PageFigure, Shown
 from evenhand.report.figures.style import INK, MOST_NAMED, clear_frame, heading, literal, new_figure, widest
 from evenhand.runs.held_out import as_used
-from evenhand.runs.run import Run, none_if_unreadable
+from evenhand.runs.run import Run
 from evenhand.runs.unsure import set_rule, summarise_sets
 
 COVERAGE = 0.9

@@ -16,7 +16,7 @@ from evenhand.report.figures.style import (
     new_figure,
     widest,
 )
-from evenhand.runs.comparison import Difference
+from evenhand.runs.comparison_schemas import Difference
 
 UNDECIDED = "#9A9A9A"
 
