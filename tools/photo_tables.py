@@ -130,7 +130,9 @@ def speed() -> str:
     return (
         f"In `benchmarks/features.py` the graphs of the three networks computed {three['graph']:.2f} times as many "
         f"images per CPU second as torch (lite0 alone {one['graph']:.2f} times), with features within "
-        f"{max(one['within'], three['within']):.1g}. In `benchmarks/heads.py` ({plain['images']:,} images, "
+        f"{max(one['within'], three['within']):.1g}; a whole extraction of {three['images']} photos, with decoding and "
+        f"the making of the graphs, was {three['features']:.2f} times as fast ({one['features']:.2f} times for "
+        f"{one['images']} by lite0). In `benchmarks/heads.py` ({plain['images']:,} images, "
         f"{plain['classes']} classes, 1,280 features) a whole run took {plain['median']:.1f} s of processor time with "
         f"a linear layer and {default['median']:.1f} s with the default's cosine layer (medians; the aim was 2 s): "
         f"{plain['ratio']:.2f} and {default['ratio']:.2f} times what a plain loop with a linear layer takes. "
