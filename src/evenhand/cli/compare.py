@@ -64,8 +64,7 @@ def compare(
     from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
     from evenhand.experiments.api import default_objectives, make_comparison, plan_comparison
-    from evenhand.experiments.comparison import write_comparison
-    from evenhand.experiments.comparison._sequential import cost_alpha
+    from evenhand.experiments.comparison import cost_alpha, write_comparison
     from evenhand.experiments.comparison.costs import (
         check_costs,
         check_metric,
