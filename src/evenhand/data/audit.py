@@ -173,8 +173,9 @@ def _near_advice(near: NearDuplicates | None, grouped: bool, total: int) -> list
     if grouped or not near.across:
         return [f"{found}; no group is in both test and training." if not near.across else f"{found}."]
     by = f"; {near.named_by} of their names identifies the group" if near.named_by else ""
+    are = "is" if near.across == 1 else "are"
     return [
-        f"{found}, as in frames of a video; {near.across:,} of them {'is' if near.across == 1 else 'are'} in both test and training, so results "
+        f"{found}, as in frames of a video; {near.across:,} of them {are} in both test and training, so results "
         f"would be too good. List the images in a CSV with a column `group`, which keeps a group in one split{by}."
     ]
 
