@@ -38,8 +38,10 @@ def test_tables_are_read_as_pandas_reads_them(tmp_path: Path, mark: str) -> None
     names = ["a, b", "c;d", "e\tf", "1", "0.5", 'say "x"', "Löwe"]
     frame = pd.DataFrame({"class": names, "share": [0.1 * k + 1e-9 for k in range(7)]})
     frame.to_csv(tmp_path / "values.csv", sep=mark, index=False)
-    expected = pd.read_csv(tmp_path / "values.csv", sep=mark, dtype={"class": str}).set_index("class")["share"]
-    assert read_class_values(tmp_path / "values.csv", "share", names) == expected.to_dict()
+    # pandas 2 (the last for Python 3.10) reads numbers to the last bit only where it is asked to.
+    expected = pd.read_csv(tmp_path / "values.csv", sep=mark, dtype={"class": str}, float_precision="round_trip")
+    found = read_class_values(tmp_path / "values.csv", "share", names)
+    assert found == expected.set_index("class")["share"].to_dict()
 
 
 def test_json_is_an_object(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_without_pictures_the_rest_is_there(run: Path) -> None:
     (run / "thumbnails.npz").unlink()
     text = render(read_report_data([run]), embedding=False)
     assert "No pictures of it are stored." in text
-    assert "taken for" in text
+    assert "predicted as" in text
 
 
 def test_no_class_is_weak_where_all_is_recognised(tmp_path: Path) -> None:

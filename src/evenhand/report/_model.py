@@ -24,7 +24,7 @@ from evenhand.statistics.intervals import mean_recall_interval, wilson_interval
 MOST_WEAK = 5
 """Classes listed as weakest, and classes to photograph more."""
 MOST_CONFUSED = 3
-"""Classes that a weak class is mostly taken for."""
+"""Classes that a weak class is most often mistaken for."""
 MOST_PICTURES = 5
 FEWEST_CLASSES = 5
 """For a trend over classes."""
@@ -87,7 +87,7 @@ class WeakClass:
     missed: str
     """How many of its predictions are wrong."""
     confused: list[tuple[str, str]]
-    """What it is mostly taken for: class, and percent of its predictions."""
+    """What it is most often mistaken for: class, and percent of its predictions."""
     pictures: list[Picture]
 
 
@@ -316,7 +316,7 @@ def trend_sentence(model: Model) -> str:
         return f"{start}: more photographs should help. Classes also differ in difficulty, so by how much is not known."
     return (
         f"{start}: it is not shown that more photographs raise recall here. Look first at what the weakest classes are "
-        "taken for."
+        "mistaken for."
     )
 
 

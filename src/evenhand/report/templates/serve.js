@@ -230,7 +230,7 @@ function classesOf(runs) {
   const names = [...tables[0].keys()].filter((name) => tables.every((table) => table.has(name)));
   const parts = [];
   const missing = Math.max(...tables.map((table) => table.size)) - names.length;
-  if (missing) parts.push(make("p", { class: "quiet" }, `${missing} classes stand in one of the two alone and are left out.`));
+  if (missing) parts.push(make("p", { class: "quiet" }, `${missing} classes are in only one of the two and are left out.`));
   if (!names.length) return parts;
   const body = make("tbody");
   const pairs = names.map((name) => tables.map((table) => table.get(name)));
