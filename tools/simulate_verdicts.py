@@ -1,6 +1,6 @@
 """Simulate comparisons whose truth is known: how often verdicts err, and what they find.
 
-    python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 10 minutes
+    python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 2 minutes of CPU
     python tools/simulate_verdicts.py --only noise     # that part alone, into the same file; half a minute
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
