@@ -96,7 +96,9 @@ def check_finite(share: float | Tensor) -> None:
     """Refuse a factor of the complement entropy, a number or one per class, that is not finite."""
     if not isinstance(share, Tensor):
         check_number(share, "share")
-    elif share.layout is torch.strided and not share.is_nested and holds_anywhere(~share.isfinite()):
+        return
+    check_tensor(share, "share")
+    if holds_anywhere(~share.isfinite()):
         raise ValueError(f"share must be finite, got {share.tolist()}.")
 
 
