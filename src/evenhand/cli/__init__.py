@@ -1,5 +1,7 @@
 """The command line: one small file per command. torch is not imported before a command runs."""
 
+import io
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -79,8 +81,12 @@ def _evenhand(
 
 def main() -> None:
     """Run the command line; an error that the user can fix is one sentence on stderr and exit code 2."""
+    _prepare_streams()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk is noticed here, not by Python when it ends
     except EvenhandError as error:
         remark(str(error))
         sys.exit(2)
@@ -95,3 +101,13 @@ def main() -> None:
         about = f"Cannot use {error.filename}: " if error.filename else ""
         remark(f"{about}{reason(error)}.")
         sys.exit(2)
+
+
+def _prepare_streams() -> None:
+    """Write nowhere where a stream is closed, and a ? where its encoding lacks a letter, instead of an exception."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")

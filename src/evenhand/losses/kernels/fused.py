@@ -14,7 +14,7 @@ from evenhand.losses._formula import differentiable, loss_and_gradient
 from evenhand.losses._input import (
     check,
     check_device,
-    check_finite,
+    check_number,
     check_per_class,
     check_stored,
     class_indices,
@@ -124,7 +124,8 @@ def check_terms(logits: Tensor, terms: Terms) -> None:
             f"logits must be (N, K) in float32 or bfloat16 and target int64 (N), got {logits.dtype} of shape "
             f"{tuple(logits.shape)} and {terms.target.dtype} of shape {tuple(terms.target.shape)}."
         )
-    check_finite(terms.share)
+    if not isinstance(terms.share, Tensor):
+        check_number(terms.share, "share")
     for name, value in zip(Terms._fields, terms, strict=True):
         if not isinstance(value, Tensor):
             continue

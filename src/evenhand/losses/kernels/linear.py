@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from evenhand.losses._cce import complement_factor
 from evenhand.losses._counts import Counts, logit_offset
-from evenhand.losses._input import check, check_device, check_finite, check_per_class, check_tensor, class_indices
+from evenhand.losses._input import check, check_device, check_number, check_per_class, check_tensor, class_indices
 from evenhand.losses.kernels import _class_major
 from evenhand.losses.kernels.fused import Terms, compute, refuse_learned
 
@@ -98,7 +98,8 @@ def check_linear(features: Tensor, weight: Tensor, bias: Tensor | None, settings
     if target.is_floating_point():
         raise ValueError("target must hold class indices here, got class probabilities.")
     vectors = {"bias": bias, "offset": offset, "margin": margin, "share": share if isinstance(share, Tensor) else None}
-    check_finite(share)
+    if not isinstance(share, Tensor):
+        check_number(share, "share")
     for name, vector in vectors.items():
         check_per_class(vector, name, classes)
     for name, value in {**vectors, "weight": weight, "target": target, "class_weight": class_weight}.items():

@@ -5,6 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from evenhand.losses._input import check_finite
 from evenhand.losses.kernels.fused import refuse_learned
 from evenhand.losses.kernels.linear import Settings, check_linear, loss_and_gradients, refuse_second_derivative
 
@@ -34,6 +35,7 @@ def linear_complement_cross_entropy(
     factor = share if shares is None else shares
     settings = Settings(target, class_weight, offset, margin, factor, ignore_index, reduction)
     _check(features, weight, bias, settings, wanted)
+    check_finite(shares)
     loss, *gradients = loss_and_gradients(features, weight, bias, settings, tuple(wanted))
     given = zip(gradients, wanted, strict=True)
     return [loss, *(x if want and x is not None else loss.new_empty(0) for x, want in given)]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from evenhand.losses._input import check_finite
 from evenhand.losses.kernels.fused import (
     Terms,
     check_terms,
@@ -36,6 +37,7 @@ def complement_cross_entropy(
     factor = share if shares is None else shares
     terms = Terms(target, weight, offset, margin, factor, with_cross_entropy, ignore_index, reduction)
     check_terms(logits, terms)
+    check_finite(shares)
     loss, gradient = compute(logits, terms, with_gradient)
     return loss, logits.new_empty(0) if gradient is None else gradient
 
