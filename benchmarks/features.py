@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from kept import keep
+from _kept import keep
 
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels

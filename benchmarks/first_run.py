@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kept import keep
+from _kept import keep
 
 
 def main() -> None:

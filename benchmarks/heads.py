@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from kept import keep
+from _kept import keep
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -19,7 +19,8 @@ from evenhand.experiments.comparison.costs import (
 )
 from evenhand.experiments.comparison.unsure import unsure_sentence
 from evenhand.report.figures import cost_by_objective
-from evenhand.runs.comparison import Comparison, CostRow, read_recommended
+from evenhand.runs.comparison import Comparison, read_recommended
+from evenhand.runs.comparison_schemas import CostRow
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from evenhand.runs.unsure import set_rule_of_folds

@@ -112,7 +112,7 @@ def check_numbers(value: Any, name: str) -> None:
         return
     check_tensor(value, name)
     if value.is_complex() or (value.is_floating_point() and value.dtype not in DTYPES):
-        raise ValueError(f"{name} must hold real numbers, got {value.dtype}.")
+        raise ValueError(f"{name} must be real numbers, got {value.dtype}.")
 
 
 def _check_dense(value: Tensor, name: str) -> None:

@@ -16,6 +16,9 @@ from .label_errors import LabelErrors as LabelErrors
 from .label_errors import find_label_errors as find_label_errors
 from .predictions import Predictions as Predictions
 from .predictions import load_predictions as load_predictions
+from .priors import change_prior as change_prior
+from .priors import subtract_prior as subtract_prior
+from .priors import tau_normalise as tau_normalise
 from .shot_groups import ShotGroups as ShotGroups
 from .shot_groups import find_shot_groups as find_shot_groups
 from .registry import METRICS as METRICS

@@ -65,9 +65,6 @@ def subtract_prior(logits: ArrayLike, counts: ArrayLike, tau: float = 1.0) -> ND
     return _logits(logits, len(prior)) - _number(tau, "tau") * np.log(prior)
 
 
-adjust_logits = subtract_prior
-"""The former name of :func:`subtract_prior`."""
-
 TAUS = np.linspace(0, 3, 31)
 """The grid of :func:`best_tau`."""
 
