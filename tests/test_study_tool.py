@@ -1,6 +1,7 @@
 """tools/study.py: planned runs, their records, and no run made twice."""
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,14 @@ def test_a_recorded_run_is_not_made_again(
     assert study("status") == ["first: 3 kept"]
     study("run")
     assert len(trained) == 3
+    repeated = next(job for _, job in tool.planned(tmp_path / "out"))
+    train_run(repeated.config, repeated.folder)
+    assert study("check") == [f"{repeated.folder.name}: identical"]
+    record = tmp_path / "data" / "runs" / "first" / f"{repeated.folder.name}.json"
+    content = json.loads(record.read_text())
+    content["history"]["train_loss"][0] += 0.001
+    record.write_text(json.dumps(content))
+    assert study("check") == [f"{repeated.folder.name}: differs"]
 
 
 def test_an_unknown_block_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,16 @@ Usage:
     python tools/study.py run --data-root DATA --out OUT [--jobs 2] [--only BLOCK]
     python tools/study.py status --out OUT
     python tools/study.py keep --out OUT
+    python tools/study.py check --out OUT
 
 `run` finishes the planned runs that have no record yet, each on one thread, in the order of the plan; called again, it
 continues. `keep` writes docs/results/data/BLOCK/RUN.json for every finished run, as evenhand.runs.record defines it.
+`check` says whether finished runs repeat the records that are kept of them, to the last digit.
 """
 
 import argparse
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +31,7 @@ from evenhand.paper.api import study_jobs
 from evenhand.paper.planning import StudyOptions, resplits
 from evenhand.paper.studies import find_study
 from evenhand.runs.config import Config, make_config
-from evenhand.runs.record import make_record, write_record
+from evenhand.runs.record import RunRecord, make_record, read_record, write_record
 from evenhand.runs.run import Run
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -88,10 +91,29 @@ def record_path(block: str, job: Job) -> Path:
     return RESULTS / "data" / "runs" / block / f"{job.folder.name}.json"
 
 
+def _as_kept(run: Run) -> RunRecord:
+    """Return the record of a run as it is read, with its numbers rounded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "record.json"
+        write_record(make_record(run), path)
+        return read_record(path)
+
+
+def is_repeated(kept: RunRecord, again: RunRecord) -> bool:
+    """Return whether two records have the same losses and metrics in every epoch, and the same images right."""
+
+    def results(record: RunRecord) -> Any:
+        timed = {"seconds", "images_per_second"}
+        history = [{key: value for key, value in row.items() if key not in timed} for row in record.history]
+        return history, record.summary.confusion_matrix, record.correct.tolist()
+
+    return bool(results(kept) == results(again))
+
+
 def main() -> None:
     """Parse the arguments and run the action."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("run", "status", "keep"))
+    parser.add_argument("action", choices=("run", "status", "keep", "check"))
     parser.add_argument("--out", type=Path, required=True, help="Runs are stored in OUT/runs.")
     parser.add_argument("--data-root", type=Path, help="Folder of the data sets.")
     parser.add_argument("--jobs", type=int, default=1, help="Runs at a time.")
@@ -107,6 +129,11 @@ def main() -> None:
         states = ((block, "kept" if job.folder in kept else status(job).value) for block, job in jobs)
         for (block, state), count in sorted(Counter(states).items()):
             print(f"{block}: {count} {state}")
+    elif arguments.action == "check":
+        for block, job in jobs:
+            if job.folder in kept and Run(job.folder).finished:
+                same = is_repeated(read_record(record_path(block, job)), _as_kept(Run(job.folder)))
+                print(f"{job.folder.name}: {'identical' if same else 'differs'}")
     else:
         for block, job in jobs:
             path = record_path(block, job)
