@@ -9,13 +9,13 @@ Each page is what its command, printed on it, writes as `table.md`; a test compa
 
 import argparse
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 
+from evenhand.paper._provenance import provenance_lines
 from evenhand.paper.api import reproduce, study_jobs
 from evenhand.paper.planning import StudyOptions
 from evenhand.paper.render import to_markdown
@@ -27,8 +27,17 @@ from evenhand.runs.run import Run
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 RECORDS = "docs/results/data/runs"
-FIGURES = ("figure-distributions", "figure-overview", "figure-confusion", "figure-tsne", "figure-convergence")
-FIGURES += ("figure-errors",)
+FIGURES = {
+    "figure-overview": "One test image of the rarest class, and the probabilities that both networks give it.",
+    "figure-distributions": "Training images of each class, from known counts; no run.",
+    "figure-confusion": "Rows: the true class. Dots: less than 0.5%. Dashed lines: many, medium and few training images.",
+    "figure-tsne": "t-SNE of the features before the last layer, 2,000 test images, one projection for each network.",
+    "figure-convergence": "Test error in percent by epoch; nothing was selected by it.",
+    "figure-errors": "The most confident errors of CCE. (a): the class has few training images; (b): it is taken for a class "
+    "that networks confuse with it often.",
+}
+"""The ids of the paper's figures, and how to read each."""
+FIGURE_OPTIONS = StudyOptions("fair", (0,))
 
 
 @dataclass(frozen=True)
@@ -88,17 +97,33 @@ def draw_figures(out: Path) -> None:
     target = RESULTS / "figures"
     target.mkdir(exist_ok=True)
     for name in FIGURES:
-        jobs = study_jobs(find_study(name), FAIR, out)
+        jobs = study_jobs(find_study(name), FIGURE_OPTIONS, out)
         if jobs and not any(Run(job.folder).finished for job in jobs):
             print(f"{name}: no finished run")
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            drawn = Path(folder)
-            (drawn / "runs").symlink_to((out / "runs").resolve())
-            for path in reproduce(name, FAIR, out=drawn, train=False).written:
-                if path.suffix == ".png":
-                    shutil.copy(path, target / path.name)
-                    print(target / path.name)
+        for path in reproduce(name, FIGURE_OPTIONS, out=out, train=False).written:
+            if path.suffix == ".png":
+                shutil.copy(path, target / path.name)
+                print(target / path.name)
+
+
+def figures_page(records: Sequence[RunRecord]) -> str:
+    """Return the page of the figures that were drawn, each with the runs that it shows."""
+    lines = ["# Figures, protocol fair", "", "The figures of the paper, drawn from runs of one seed.", ""]
+    for name, how in FIGURES.items():
+        study, drawn = find_study(name), sorted((RESULTS / "figures").glob(f"{name}*.png"))
+        command = f"evenhand reproduce {name} --protocol fair --seeds 1"
+        lines += [f"## {name}", "", f"{study.shows[0].upper()}{study.shows[1:]}. {how}", "", "```", command, "```", ""]
+        lines += [f"![{path.stem.replace('_', ' ')}](figures/{path.name})\n" for path in drawn] or [
+            "Not drawn yet.",
+            "",
+        ]
+        if study.panels:
+            nothing = Path("runs") / "of" / "records"
+            found = read_reproduction(study, FIGURE_OPTIONS, nothing, records=records, command=command)
+            notes = [f"{found.finished} of {found.wanted} runs", *found.deviations()]
+            lines += [*(f"- {note}" for note in notes), *provenance_lines(found.provenance), ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> None:
@@ -113,6 +138,7 @@ def main() -> None:
         (RESULTS / f"{page.name}.md").write_text(content(page, records), "utf-8")
     if arguments.figures:
         draw_figures(arguments.figures)
+    (RESULTS / "figures.md").write_text(figures_page(records), "utf-8")
 
 
 if __name__ == "__main__":

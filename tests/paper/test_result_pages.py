@@ -8,6 +8,7 @@ import pytest
 import result_pages
 import study_tables
 
+from evenhand.paper.studies import STUDIES
 from evenhand.runs.record import RunRecord
 
 DATE = re.compile(r"page of \d{4}-\d{2}-\d{2}")
@@ -25,6 +26,17 @@ def test_a_page_is_what_its_command_writes_from_the_records(page: result_pages.P
     written = (result_pages.RESULTS / f"{page.name}.md").read_text("utf-8")
     expected = result_pages.content(page, records())
     assert DATE.sub("", written) == DATE.sub("", expected), "run python tools/result_pages.py"
+
+
+def test_the_page_of_figures_shows_each_drawn_figure_and_the_runs_of_it() -> None:
+    written = (result_pages.RESULTS / "figures.md").read_text("utf-8")
+    assert DATE.sub("", written) == DATE.sub("", result_pages.figures_page(records())), (
+        "run python tools/result_pages.py"
+    )
+    drawn = {path.name for path in (result_pages.RESULTS / "figures").glob("*.png")}
+    assert set(re.findall(r"\(figures/([^)]+)\)", written)) == drawn
+    studies = {name for name in STUDIES if name.startswith("figure-")}
+    assert set(result_pages.FIGURES) == studies
 
 
 @pytest.mark.parametrize(("page", "source"), [("table-cifar100", "cifar100"), ("table-fashion", "fashion-mnist")])
