@@ -30,11 +30,10 @@ RECORDS = "docs/results/data/runs"
 FIGURES = {
     "figure-overview": "One test image of the rarest class, and the probabilities that both networks give it.",
     "figure-distributions": "Training images of each class, from known counts; no run.",
-    "figure-confusion": "Rows: the true class. Dots: less than 0.5%. Dashed lines: many, medium and few training images.",
+    "figure-confusion": "Rows: the true class. Dots: below 0.5%. Dashed lines: many-, medium- and few-shot classes.",
     "figure-tsne": "t-SNE of the features before the last layer, 2,000 test images, one projection for each network.",
     "figure-convergence": "Test error in percent by epoch; nothing was selected by it.",
-    "figure-errors": "The most confident errors of CCE. (a): the class has few training images; (b): it is taken for a class "
-    "that networks confuse with it often.",
+    "figure-errors": "The most confident errors of CCE.",
 }
 """The ids of the paper's figures, and how to read each."""
 FIGURE_OPTIONS = StudyOptions("fair", (0,))
