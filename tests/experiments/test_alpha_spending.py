@@ -270,6 +270,27 @@ def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
     assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
 
 
+def test_a_run_that_fails_later_leaves_the_analysis_before(tmp_path: Path) -> None:
+    runs, planned = Runs(ce=CE, cce=BETTER, cot=SAME), plan(tmp_path, "ce", "cce", "cot", most_seeds=5)
+
+    def one_fails(jobs: Sequence[Job]) -> list[Failure]:
+        runs([job for job in jobs if job.config.seed < 4])
+        return [Failure(job, "It burst.") for job in jobs if job.config.seed == 4]
+
+    for _ in range(2):
+        found, failures = compare_sequentially(planned, one_fails)
+        assert len(failures) == 3
+        assert (found.seeds, found.recommended, found.certainty) == ([0, 1, 2], "cce", "shown")
+        assert found.verdicts[-1].startswith("Use cce")
+        assert found.verdicts[-1].endswith("; the same command tries the failed runs again.")
+        assert found.notes[0] == (
+            "The analysis with 5 seeds waits: 3 of 15 runs failed; nothing is spent. This is the one with 3."
+        )
+        [analyses] = read_ledger(tmp_path).values()
+        assert [each.level for each in analyses] == [0.01]
+    assert analysed(planned, runs).seeds == [0, 1, 2, 3, 4]
+
+
 LISTS = [(0, (1, 2)), (0, (3,)), (0, (1, 2, 3)), (1, (0, 2)), (0, (1,))]
 """The baseline and the rivals of comparisons that are made one after the other in one folder."""
 
