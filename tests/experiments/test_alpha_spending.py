@@ -208,6 +208,17 @@ def test_comparisons_of_a_folder_share_the_5_percent(
     assert sum(each["level"] for each in made if not each["exploratory"]) <= 0.05 + 1e-9
 
 
+def test_an_exploratory_list_repeats_what_was_decided_before(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cce=BETTER, cot=SAME)
+    analysed(plan(tmp_path, "ce", "cce", seeds=3), runs)
+    found = analysed(plan(tmp_path, "ce", "cce", "cot", seeds=5), runs)
+    assert found.notes[0].startswith("Exploratory: other analyses in this folder share its 5%")
+    assert found.notes[0].endswith(" Decided in this folder before: cce better against ce (3 seeds).")
+    analysed(plan(tmp_path / "other", "ce", "cot", seeds=2), runs)
+    again = analysed(plan(tmp_path / "other", "ce", "cce", "cot", seeds=3), runs)
+    assert "Decided" not in again.notes[0]
+
+
 def test_the_baseline_is_part_of_a_comparison_however_it_is_named(tmp_path: Path) -> None:
     assert plan(tmp_path, "ce", "cce").family == plan(tmp_path, "cce", "ce", baseline="ce").family
     assert plan(tmp_path, "cce", "cot").family == plan(tmp_path, "cot", "cce", baseline="cce").family

@@ -9,6 +9,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison._alpha_spending import (
     analyses_note,
+    decided_elsewhere,
     folder_alpha,
     keep_decided,
     worth_more_seeds,
@@ -138,11 +139,15 @@ def compare_sequentially(
             break
         with locked_ledger(plan.folder):
             comparison, analysis, why = _analyse(plan, finished, baseline, picked, seeds)
-            analyses = read_interim_analyses(plan.folder, plan.family)
+            ledger = read_ledger(plan.folder)
+            analyses = ledger.get(plan.family, [])
         if analysis is None:
             break  # nothing can be claimed, so nothing is spent
         known = analysis
         comparison = _with_analyses(comparison, known, analyses, planned, why)
+        if known.exploratory and (before := decided_elsewhere(ledger, plan.family)):
+            first, *notes = comparison.notes
+            comparison = comparison.model_copy(update={"notes": [first + before, *notes]})
         if last or not worth_more_seeds(comparison.differences):
             break
         complete, picked, baseline = comparison, known.picked, comparison.baseline
