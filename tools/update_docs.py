@@ -295,6 +295,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "demo": demo,
         "photos": photo_tables.readme,
+        "speed": photo_tables.first_run,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
     },
     "docs/guide/verdict.md": {"power": verdicts.power, "demo": demo_again},
