@@ -364,6 +364,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "rotation": verdicts.rotation,
         "t test": verdicts.t_test,
         "relative power": verdicts.relative_power,
+        "below": verdicts.power_below,
+        "above": verdicts.coverage_above,
         "noise trials": verdicts.noise_trials,
         "learners": verdicts.learners,
         "skewed": verdicts.skewed,
