@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import retest
 import update_docs
 import verdict_tables
 
@@ -14,6 +15,17 @@ WITH_INTERVALS = ("README.md", "docs/guide/objectives.md", "docs/results/long-ta
 @pytest.mark.parametrize("page", update_docs.PAGES)
 def test_generated_parts_are_those_of_the_kept_files(page: str) -> None:
     assert (ROOT / page).read_text("utf-8") == update_docs.updated(page), "run python tools/update_docs.py"
+
+
+@pytest.mark.parametrize("path", retest.kept_comparisons(), ids=lambda path: path.stem)
+def test_kept_comparisons_are_tested_by_today_s_method(path: Path) -> None:
+    found = update_docs.kept(path)
+    again = retest.retested(found)
+    assert again.verdicts == found.verdicts, "run python tools/retest.py"
+    assert (again.recommended, again.certainty) == (found.recommended, found.certainty)
+    for ours, theirs in zip(again.differences, found.differences, strict=True):
+        assert (ours.metric, ours.objective, ours.words) == (theirs.metric, theirs.objective, theirs.words)
+        assert (ours.low, ours.high, ours.p) == pytest.approx((theirs.low, theirs.high, theirs.p))
 
 
 @pytest.mark.parametrize("page", WITH_INTERVALS)
