@@ -312,6 +312,8 @@ def test_how_many_seeds_are_needed_says_for_which() -> None:
     b = claim("b", BALANCED, -0.04, sure=False)
     assert "; about 9 seeds would be needed for a; start a new" in recommend([a, b], "ce").sentence
     assert "; about 9 seeds would be needed; start a new" in recommend([a], "ce").sentence
+    small = claim("c", BALANCED, 0.009)
+    assert "; about 9 seeds would be needed for a; start a new" in recommend([a, small], "ce").sentence
 
 
 def test_a_decision_stays_and_its_numbers_are_those_of_all_seeds() -> None:

@@ -242,7 +242,7 @@ def _undecided(chosen: str, why: str, primary: Sequence[Difference], undecided: 
     first = min(own or needed, key=lambda each: each.more_seeds or 0)
     total = first.seeds + (first.more_seeds or 0)
     limit = max(MOST_SEEDS, first.seeds)
-    about = "" if own or len(undecided) == 1 else f" for {first.objective}"
+    about = "" if own or len(primary) == 1 else f" for {first.objective}"
     above_limit = f"not decidable with {limit} seeds, " if total > limit else ""
     return f"{text}; {above_limit}about {total} seeds would be needed{about}; {NEW_COMPARISON} {total} --out NEW."
 
