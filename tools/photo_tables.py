@@ -120,6 +120,12 @@ def second_round() -> str:
     return table(lines)
 
 
+def first_run() -> str:
+    """Return what the first run on photos takes, for the README."""
+    first = read("speed")["first run"]
+    return f"The first run on {first['images']:,} photos takes {first['cpu_seconds']:.0f} s of CPU time"
+
+
 def speed() -> str:
     """Return the speed of extraction, of a run on features, and of a first run."""
     found = read("speed")

@@ -1,7 +1,7 @@
 """Simulate comparisons whose truth is known: how often verdicts err, and what they find.
 
-    python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, about 2 minutes of CPU
-    python tools/simulate_verdicts.py --only noise     # that part alone, into the same file; half a minute
+    python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, some minutes of CPU
+    python tools/simulate_verdicts.py --only noise     # that part alone, into the same file; or values, rotation
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
 *Before* is the moderated t-test on the values of seeds alone, without a correction for skewness. *Now* is what the
@@ -246,19 +246,20 @@ def _shares(found: Mapping[str, Array]) -> dict[str, float]:
 def main() -> None:
     """Simulate all and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=40_000, help="Comparisons per row, of values of seeds.")
+    parser.add_argument("--trials", type=int, default=100_000, help="Comparisons per row, of values of seeds.")
     parser.add_argument("--rotated", type=int, default=2_000, help="Comparisons per row, of rotated folds.")
     parser.add_argument("--noise", type=int, default=1_500, help="Comparisons per row, of parts of training noise.")
-    parser.add_argument("--only", choices=["noise"], help="Make this part alone.")
+    parser.add_argument("--only", choices=["values", "rotation", "noise"], help="Make this part alone.")
     options = parser.parse_args()
     check_copy()
-    noise = {"noise_trials": options.noise, "noise": simulate_noise(options.noise)}
-    if options.only:
-        write_json(KEPT, {**read_json(KEPT), **noise})
-        return
-    values = simulate_values(options.trials)
-    rotated = simulate_rotation(options.rotated)
-    write_json(KEPT, {"trials": options.trials, "values": values, "rotation": rotated, **noise})
+    made: dict[str, Any] = read_json(KEPT) if options.only else {}
+    if options.only in (None, "values"):
+        made |= {"trials": options.trials, "values": simulate_values(options.trials)}
+    if options.only in (None, "rotation"):
+        made |= {"rotation": simulate_rotation(options.rotated)}
+    if options.only in (None, "noise"):
+        made |= {"noise_trials": options.noise, "noise": simulate_noise(options.noise)}
+    write_json(KEPT, made)
 
 
 if __name__ == "__main__":

@@ -153,11 +153,15 @@ def against_balanced() -> str:
 
 
 def winner() -> str:
-    """Return how far mixup is ahead of balanced softmax in the demo, with either seeds."""
-    first, second = (primary(kept(DEMO / f"seeds-{name}.json")) for name in ("0-7", "100-107"))
-    ahead = [round(100 * (own["balanced-softmax+mixup"].mean - own[BALANCED].mean), 1) for own in (first, second)]
-    words = [f"{abs(each):.1f} {'points ahead of' if each > 0 else 'behind'}" for each in ahead]
-    return f"{words[0]} `{BALANCED}` with seeds 0 to 7 and {words[1]} it with seeds 100 to 107"
+    """Return the gains of mixup and of balanced softmax in the demo, with either seeds."""
+    first, second = (
+        [in_points(found[name].mean, None, None) for name in ("balanced-softmax+mixup", BALANCED)]
+        for found in map(primary, _demos())
+    )
+    return (
+        f"{first[0]} points over `ce` with seeds 0 to 7 and `{BALANCED}` {first[1]}; with seeds 100 to 107 it is "
+        f"{second[0]} and {second[1]}"
+    )
 
 
 def readme(name: str) -> str:
@@ -291,6 +295,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "demo": demo,
         "photos": photo_tables.readme,
+        "speed": photo_tables.first_run,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
     },
     "docs/guide/verdict.md": {"power": verdicts.power, "demo": demo_again},
@@ -359,6 +364,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "rotation": verdicts.rotation,
         "t test": verdicts.t_test,
         "relative power": verdicts.relative_power,
+        "below": verdicts.power_below,
+        "above": verdicts.coverage_above,
         "noise trials": verdicts.noise_trials,
         "learners": verdicts.learners,
         "skewed": verdicts.skewed,

@@ -113,6 +113,34 @@ def relative_power() -> str:
     return f"{100 * least:.0f}% or more"
 
 
+def _outside(key: str, aim: float, digits: int, seeds: tuple[int, ...], sign: int) -> str:
+    """Return the rows of both tables of learners with a number above an aim (sign 1) or below it (-1), in words."""
+    found = [
+        (
+            f"{row['learner']}, {row['images']}",
+            {n: row[f"power {n}"] if key == "power" else 100 - row[f"false {n}"] for n in SEEDS},
+        )
+        for row in simulated()["rotation"][1::2]
+    ]
+    found += [(_setting(row), {n: row[f"{key} {n}"] for n in SEEDS}) for row in simulated_learners()["learners"]]
+    texts = []
+    for name, values in found:
+        missed = [f"{values[n]:.{digits}f} with {n}" for n in seeds if sign * round(values[n], digits) > sign * aim]
+        if missed:
+            texts.append(f"{name} ({', '.join(missed)})")
+    return "; ".join(texts)
+
+
+def coverage_above() -> str:
+    """Return where coverage is above 97.5% with 5 seeds or more."""
+    return _outside("coverage", 97.5, 1, (5, 8, 12), 1)
+
+
+def power_below() -> str:
+    """Return where power is below 80% of that of the oracle with 8 or 12 seeds."""
+    return _outside("power", 0.8, 2, (8, 12), -1)
+
+
 def noise() -> str:
     """Return the table of parts of training noise."""
     made = simulated()["noise"]

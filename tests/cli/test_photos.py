@@ -72,7 +72,8 @@ def test_a_comparison_ends_with_a_model(capsys: Capture, monkeypatch: Patch, pho
     )  # fmt: skip
     assert code == 0
     assert "Each seed is tested on a different fold" in " ".join(out.split())
-    objective = json.loads((folder / "comparison.json").read_text())["recommended"]
+    kept = json.loads((folder / "comparison.json").read_text())
+    objective = kept["recommended"] + " (undecided)" * (kept["certainty"] == "undecided")
     for options, told in (((), "seed"), (("--ensemble",), "mean of 2 seeds")):
         code, out, err = evenhand(capsys, monkeypatch, "predict", folder, photos / "red", *options)
         assert code == 0

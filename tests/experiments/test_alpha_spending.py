@@ -208,6 +208,17 @@ def test_comparisons_of_a_folder_share_the_5_percent(
     assert sum(each["level"] for each in made if not each["exploratory"]) <= 0.05 + 1e-9
 
 
+def test_an_exploratory_list_repeats_what_was_decided_before(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cce=BETTER, cot=SAME)
+    analysed(plan(tmp_path, "ce", "cce", seeds=3), runs)
+    found = analysed(plan(tmp_path, "ce", "cce", "cot", seeds=5), runs)
+    assert found.notes[0].startswith("Exploratory: other analyses in this folder share its 5%")
+    assert found.notes[0].endswith(" Decided in this folder before: cce better against ce (3 seeds).")
+    analysed(plan(tmp_path / "other", "ce", "cot", seeds=2), runs)
+    again = analysed(plan(tmp_path / "other", "ce", "cce", "cot", seeds=3), runs)
+    assert "Decided" not in again.notes[0]
+
+
 def test_the_baseline_is_part_of_a_comparison_however_it_is_named(tmp_path: Path) -> None:
     assert plan(tmp_path, "ce", "cce").family == plan(tmp_path, "cce", "ce", baseline="ce").family
     assert plan(tmp_path, "cce", "cot").family == plan(tmp_path, "cot", "cce", baseline="cce").family
@@ -268,6 +279,27 @@ def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
     assert "new comparison" not in found.verdicts[-1]
     assert not (tmp_path / "looks.json").exists()
     assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
+
+
+def test_a_run_that_fails_later_leaves_the_analysis_before(tmp_path: Path) -> None:
+    runs, planned = Runs(ce=CE, cce=BETTER, cot=SAME), plan(tmp_path, "ce", "cce", "cot", most_seeds=5)
+
+    def one_fails(jobs: Sequence[Job]) -> list[Failure]:
+        runs([job for job in jobs if job.config.seed < 4])
+        return [Failure(job, "It burst.") for job in jobs if job.config.seed == 4]
+
+    for _ in range(2):
+        found, failures = compare_sequentially(planned, one_fails)
+        assert len(failures) == 3
+        assert (found.seeds, found.recommended, found.certainty) == ([0, 1, 2], "cce", "shown")
+        assert found.verdicts[-1].startswith("Use cce")
+        assert found.verdicts[-1].endswith("; the same command tries the failed runs again.")
+        assert found.notes[0] == (
+            "The analysis with 5 seeds waits: 3 of 15 runs failed; nothing is spent. This is the one with 3."
+        )
+        [analyses] = read_ledger(tmp_path).values()
+        assert [each.level for each in analyses] == [0.01]
+    assert analysed(planned, runs).seeds == [0, 1, 2, 3, 4]
 
 
 LISTS = [(0, (1, 2)), (0, (3,)), (0, (1, 2, 3)), (1, (0, 2)), (0, (1,))]

@@ -107,7 +107,7 @@ def test_costs_that_were_added_later_are_exploratory(runs: list[Run], tmp_path: 
     found = with_costs(compare_runs(runs), path, metric="cost", level=0)
     assert found.costs is not None
     assert found.certainty == "undecided"
-    assert found.verdicts[-1].startswith("Exploratory, as an analysis was made without these costs: ")
+    assert found.verdicts[-1].startswith("Exploratory, as no analysis in this folder was planned with these costs: ")
     assert [each.outcome for each in found.costs.rows] == ["", "exploratory"]
     first = name_costs(path)
     path.write_text("".join(f"{k},{1 + 8 * (k > 6)}\n" for k in range(10)))

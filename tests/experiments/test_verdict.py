@@ -199,6 +199,7 @@ def claim(objective: str, metric: str, mean: float, *, sure: bool = True, seeds:
 
 
 BALANCED, FEW = "balanced_accuracy", "few"
+OPEN = claim("b", BALANCED, 0.003, sure=False).model_copy(update={"low": -0.02, "high": 0.026})
 NO_RARE = {"ce": "ce recognises no image of its 3 few-shot classes (in 5 of 5 seeds)"}
 
 
@@ -234,7 +235,7 @@ NO_RARE = {"ce": "ce recognises no image of its 3 few-shot classes (in 5 of 5 se
         ([claim("a", BALANCED, -0.05, sure=False)], {}, "ce", "undecided", "ce has the highest mean so far"),
         ([claim("a", BALANCED, -0.05, sure=False)], NO_RARE, "a", "undecided", f"{NO_RARE['ce']}. Undecided"),
         ([claim("a", BALANCED, 0.005)], NO_RARE, "a", "shown", f"{NO_RARE['ce']}. Use a"),
-        ([claim("a", BALANCED, -0.05)], NO_RARE, "a", "undecided", NO_RARE["ce"]),
+        ([claim("a", BALANCED, -0.05)], NO_RARE, "a", "undecided", "a has the highest mean of the others (-5.0"),
         (
             [claim("a", BALANCED, -0.05, sure=False), claim("b", BALANCED, -0.06, sure=False)],
             {**NO_RARE, "a": "a learned nothing"},
@@ -242,7 +243,35 @@ NO_RARE = {"ce": "ce recognises no image of its 3 few-shot classes (in 5 of 5 se
             "undecided",
             NO_RARE["ce"],
         ),
-        ([claim("a", BALANCED, -0.05, sure=False)], {**NO_RARE, "a": "a failed"}, "a", "undecided", NO_RARE["ce"]),
+        (
+            [claim("a", BALANCED, -0.05, sure=False), claim("b", BALANCED, -0.06, sure=False)],
+            {**NO_RARE, "a": "a failed", "b": "b failed"},
+            "a",
+            "undecided",
+            "Every objective failed. Undecided with 5 seeds; a has the highest mean of the others (-5.0 [",
+        ),
+        (
+            [claim("a", BALANCED, 0.009), OPEN],
+            {},
+            "ce",
+            "undecided",
+            "Undecided with 5 seeds; ce for now: the highest mean so far is that of a (+0.9 [0.9, 0.9] against ce), a "
+            "gain below the margin of 1 pp.",
+        ),
+        (
+            [claim("a", BALANCED, 0.009), claim("b", BALANCED, 0.03, sure=False)],
+            {},
+            "b",
+            "undecided",
+            "b has the highest mean so far (+3.0",
+        ),
+        (
+            [claim("a", BALANCED, 0.05), OPEN],
+            {"a": "a recognises no image of its 3 few-shot classes"},
+            "b",
+            "undecided",
+            "b has the highest mean so far (+0.3 [-2.0, 2.6] against ce), apart from a, which failed.",
+        ),
         ([claim("cce", BALANCED, 0.09, sure=False, seeds=1)], {}, "cce", "undecided", "run 3 seeds or more"),
         ([], {}, "ce", "undecided", "nothing to compare ce with"),
     ],
@@ -278,13 +307,23 @@ def test_more_seeds_are_a_new_comparison(seeds: int, more: int, limit: str) -> N
     assert recommend([open_], "ce").sentence.endswith(f"; {expected}")
 
 
+def test_how_many_seeds_are_needed_says_for_which() -> None:
+    a = claim("a", BALANCED, -0.05, sure=False).model_copy(update={"more_seeds": 4})
+    b = claim("b", BALANCED, -0.04, sure=False)
+    assert "; about 9 seeds would be needed for a; start a new" in recommend([a, b], "ce").sentence
+    assert "; about 9 seeds would be needed; start a new" in recommend([a], "ce").sentence
+    small = claim("c", BALANCED, 0.009)
+    assert "; about 9 seeds would be needed for a; start a new" in recommend([a, small], "ce").sentence
+
+
 def test_a_decision_stays_and_its_numbers_are_those_of_all_seeds() -> None:
     early = claim("a", BALANCED, 0.062, seeds=5)
     now = claim("a", BALANCED, 0.057, sure=False, seeds=12)
     kept = keep_earlier(now, early)
     assert (kept.mean, kept.seeds, kept.outcome, kept.decided) == (0.057, 12, "better", True)
     assert kept.words == "better (decided at 5 seeds)"
-    assert recommend([kept], "ce").sentence == "Use a: +5.7 [5.7, 5.7] over ce in balanced accuracy, 12 seeds."
+    expected = "Use a: +5.7 [5.7, 5.7] over ce in balanced accuracy, 12 seeds, decided at 5."
+    assert recommend([kept], "ce").sentence == expected
     turned = claim("a", BALANCED, -0.001, sure=False, seeds=12)
     assert keep_earlier(turned, early) == turned, "a direction that all seeds do not confirm is no claim"
 

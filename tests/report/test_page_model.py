@@ -75,7 +75,7 @@ def test_an_undecided_recommendation_says_so_and_none_shows_no_model(compared: P
     undecided = data.comparison.model_copy(update={"certainty": "undecided", "recommended": "ce"})
     model = find_model(replace(data, comparison=undecided))
     assert model is not None
-    assert (model.name, model.status[:17]) == ("ce", "Best mean so far;")
+    assert (model.name, model.status[:20]) == ("ce", "Recommended for now;")
     older = data.comparison.model_copy(update={"recommended": None})
     assert find_model(replace(data, comparison=older)) is None
     text = render(replace(data, comparison=older), embedding=False)

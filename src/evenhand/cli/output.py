@@ -61,7 +61,8 @@ def show_chosen_model(run: Path, *, ensemble: bool, prior: str | None = None) ->
         return
     best = read_recommended(run)
     used = f"mean of {len(best.runs)} seeds" if ensemble else best.runs[0].path.name
-    remark(f"using the recommended objective {best.objective}: {used}")
+    sure = "" if best.certainty == "shown" else " (undecided)"
+    remark(f"using the recommended objective {best.objective}{sure}: {used}")
 
 
 def show_kept(folder: Path) -> None:

@@ -104,7 +104,7 @@ def find_model(data: ReportData) -> Model | None:
     status = (
         "Recommended objective"
         if comparison.certainty == "shown"
-        else "Best mean so far; which objective is best is undecided"
+        else "Recommended for now; which objective is best is undecided"
     )
     return Model(comparison.recommended, status, data.folder, data.finished[comparison.recommended])
 

@@ -127,6 +127,8 @@ class Recommended:
     objective: str
     runs: tuple[Run, ...]
     """One per seed, the best on validation first."""
+    certainty: Certainty = "undecided"
+    """How sure the recommendation is."""
 
 
 def read_recommended(folder: os.PathLike[str] | str) -> Recommended:
@@ -148,7 +150,9 @@ def read_recommended(folder: os.PathLike[str] | str) -> Recommended:
         raise EvenhandError(f"Runs of {objective} in {folder} are missing or not finished, {seen}; compare again.")
     # The test set must not choose, so validation does; without one, the first seed is as good as any.
     return Recommended(
-        objective, tuple(sorted(runs, key=lambda run: -(run.summary.selected.val_balanced_accuracy or 0)))
+        objective,
+        tuple(sorted(runs, key=lambda run: -(run.summary.selected.val_balanced_accuracy or 0))),
+        comparison.certainty,
     )
 
 

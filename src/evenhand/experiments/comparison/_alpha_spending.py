@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from evenhand.runs.comparison_schemas import Difference
+from evenhand.runs.comparison_schemas import PRIMARY, Difference
 from evenhand.runs.interim_analyses import InterimAnalysis
 from evenhand.statistics.alpha_spending import ROUNDING, next_alpha
 from evenhand.statistics.paired import LEVEL
@@ -58,6 +58,18 @@ def keep_decided(differences: Sequence[Difference], earlier: Sequence[InterimAna
             if each.decided and not analysis.exploratory:
                 decided.setdefault((each.metric, each.objective), each)
     return [decided.get((each.metric, each.objective), each) for each in differences]
+
+
+def decided_elsewhere(ledger: Mapping[str, Sequence[InterimAnalysis]], family: str) -> str:
+    """Return what other comparisons in a folder decided, which stays; empty where they decided nothing."""
+    found: dict[str, None] = {}
+    for analyses in (made for name, made in ledger.items() if name != family):
+        spent = [each for each in analyses if not each.exploratory]
+        if spent:
+            for each in keep_decided(spent[-1].differences, spent):
+                if each.decided and each.metric == PRIMARY:
+                    found[f"{each.objective} {each.words} against {each.baseline} ({each.seeds} seeds)"] = None
+    return f" Decided in this folder before: {'; '.join(found)}." if found else ""
 
 
 def worth_more_seeds(differences: Sequence[Difference]) -> bool:

@@ -9,6 +9,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.table import SampleTable
 from evenhand.experiments.comparison._alpha_spending import (
     analyses_note,
+    decided_elsewhere,
     folder_alpha,
     keep_decided,
     worth_more_seeds,
@@ -116,6 +117,7 @@ def compare_sequentially(
     analyses, planned = read_interim_analyses(plan.folder, plan.family), plan.planned
     tuning = _tune(plan, run, analyses, callback) if plan.tuned else _Tuning(plan.settings)
     picked, baseline = tuning.objectives, tuning.picked_setting(plan.baseline)
+    complete: ComparisonResult | None = None
     for seeds in planned:
         jobs = plan.jobs(seeds, picked)
         failures = [each for each in tuning.failures if each.job in jobs] if seeds == tuning.seeds else run(jobs)
@@ -125,24 +127,30 @@ def compare_sequentially(
             raise EvenhandError(f"None of the {len(jobs)} runs finished; see what failed.")
         last = seeds == planned[-1]
         if failures:
-            comparison = compare_runs(finished, baseline=baseline, margin=plan.margin)
-            if len(comparison.seeds) > 1:
-                decided = [each for each in analyses if not each.exploratory and each.seeds <= seeds]
-                comparison = comparison.with_differences(keep_decided(comparison.differences, decided))
-                comparison = _exploratory(
-                    comparison, f"{len(failures)} of {len(jobs)} runs failed; nothing is spent", again=True
-                )
+            why = f"{len(failures)} of {len(jobs)} runs failed; nothing is spent"
+            if complete is not None:
+                comparison = _try_again(complete)  # its decisions are final
+                note = f"The analysis with {seeds} seeds waits: {why}. This is the one with {len(comparison.seeds)}."
+                comparison = comparison.model_copy(update={"notes": [note, *comparison.notes]})
+            else:
+                comparison = compare_runs(finished, baseline=baseline, margin=plan.margin)
+                if len(comparison.seeds) > 1:
+                    comparison = _exploratory(_try_again(comparison), why)
             break
         with locked_ledger(plan.folder):
             comparison, analysis, why = _analyse(plan, finished, baseline, picked, seeds)
-            analyses = read_interim_analyses(plan.folder, plan.family)
+            ledger = read_ledger(plan.folder)
+            analyses = ledger.get(plan.family, [])
         if analysis is None:
             break  # nothing can be claimed, so nothing is spent
         known = analysis
         comparison = _with_analyses(comparison, known, analyses, planned, why)
+        if known.exploratory and (before := decided_elsewhere(ledger, plan.family)):
+            first, *notes = comparison.notes
+            comparison = comparison.model_copy(update={"notes": [first + before, *notes]})
         if last or not worth_more_seeds(comparison.differences):
             break
-        picked, baseline = known.picked, comparison.baseline
+        complete, picked, baseline = comparison, known.picked, comparison.baseline
         coming = planned[planned.index(seeds) + 1]
         callback.message(f"undecided with {seeds} seeds; continuing with {coming}")
     lost_before = [each for each in tuning.failures if each.job not in jobs]
@@ -225,11 +233,16 @@ def cost_alpha(plan: Plan, seeds: int) -> float:
     return own.level / 2 if own and all(each.costs == plan.costs for each in made) else 0.0
 
 
-def _exploratory(comparison: ComparisonResult, why: str, *, again: bool = False) -> ComparisonResult:
-    """Return the comparison as one that claims nothing; `again`: the same command finishes the runs that failed."""
+def _try_again(comparison: ComparisonResult) -> ComparisonResult:
+    """Return the comparison with a verdict that names what finishes the runs that failed."""
     *sentences, last = comparison.verdicts
-    if again:
-        last = f"{last.partition('; ' + NEW_COMPARISON)[0].rstrip('.')}; the same command tries the failed runs again."
+    last = f"{last.partition('; ' + NEW_COMPARISON)[0].rstrip('.')}; the same command tries the failed runs again."
+    return comparison.model_copy(update={"verdicts": [*sentences, last]})
+
+
+def _exploratory(comparison: ComparisonResult, why: str) -> ComparisonResult:
+    """Return the comparison as one that claims nothing."""
+    *sentences, last = comparison.verdicts
     verdicts = [*sentences, f"Exploratory: {last[0].lower()}{last[1:]}"]
     note = f"Exploratory: {why}. Results suggest what to try next and prove nothing."
     changes = {"verdicts": verdicts, "certainty": "undecided", "notes": [note, *comparison.notes]}

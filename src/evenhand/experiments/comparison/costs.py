@@ -123,7 +123,8 @@ def with_costs(
     chosen, verdict = _recommended(rows, comparison.baseline, len(comparison.seeds))
     shown = verdict.startswith("Use")
     if not level:
-        verdict = f"Exploratory, as an analysis was made without these costs: {verdict[0].lower()}{verdict[1:]}"
+        why = "Exploratory, as no analysis in this folder was planned with these costs"
+        verdict = f"{why}: {verdict[0].lower()}{verdict[1:]}"
     added = CostComparison(
         prior=prior or "uniform", metric=metric, matrix=matrix.tolist(), rows=rows, verdict=verdict, level=level
     )

@@ -25,7 +25,7 @@ def difference_sentence(difference: Difference) -> str:
     """
     baseline, outcome = difference.baseline, difference.outcome
     start = f"{TESTED.get(difference.metric, difference.metric)}: {difference.objective}"
-    seeds = _seeds(difference) + (f", decided at {difference.earlier.seeds}" if difference.earlier else "")
+    seeds = _seeds_decided(difference)
     size = in_points(difference.mean, difference.low, difference.high)
     less = f", by less than the margin ({points(difference.margin)})" if outcome.endswith("the margin") else ""
     if outcome.endswith("only"):
@@ -133,6 +133,8 @@ def recommend(
     sound = [name for name in gains if name not in failed] or [name for name in gains if name != baseline]
     candidates = [each for each in primary if each.objective in sound]
     lead = f"{failed[baseline]}. " if baseline in failed else ""
+    if all(name in failed for name in gains):
+        lead = "Every objective failed. "
     better = [each for each in candidates if each.decided and each.mean > 0 and not _equivalent(each)]
     # A baseline that failed is left at any gain.
     enough = [each for each in better if baseline not in sound or _matters(each)]
@@ -144,9 +146,20 @@ def recommend(
     undecided = [each for each in candidates if not each.decided]
     if baseline in sound and not undecided:
         return Recommendation(baseline, "shown", f"Use {baseline}: {_why_baseline(candidates)}.")
-    names = [name for name in sound if name == baseline or name in {each.objective for each in undecided}] or sound
+    names = sound if baseline not in sound else [baseline, *(each.objective for each in undecided)]
     chosen = max(names, key=lambda name: gains[name])
-    return Recommendation(chosen, "undecided", f"{lead}{_undecided(chosen, primary, undecided)}")
+    # What is decided and gains more, gains less than the margin.
+    small = [each for each in candidates if baseline in sound and each.decided and each.mean > gains[chosen]]
+    if small:
+        top = max(small, key=lambda each: each.mean)
+        why = (
+            f"{baseline} for now: the highest mean so far is that of {top.objective} "
+            f"({in_points(top.mean, top.low, top.high)} against {baseline}), a gain below the margin of "
+            f"{points(top.margin)}"
+        )
+        return Recommendation(baseline, "undecided", _undecided(baseline, why, primary, undecided))
+    why = _highest(chosen, primary, undecided, failed)
+    return Recommendation(chosen, "undecided", f"{lead}{_undecided(chosen, why, primary, undecided)}")
 
 
 def _equivalent(difference: Difference) -> bool:
@@ -164,9 +177,8 @@ def _use(
     shot = {True: ", and higher few-shot recall", False: ", but lower few-shot recall", None: ""}
     size = in_points(best.mean, best.low, best.high)
     title = TESTED.get(best.metric, best.metric)
-    sentences = [
-        f"Use {best.objective}: {size} over {best.baseline} in {title}, {_seeds(best)}{shot[few.get(best.objective)]}."
-    ]
+    rare = shot[few.get(best.objective)]
+    sentences = [f"Use {best.objective}: {size} over {best.baseline} in {title}, {_seeds_decided(best)}{rare}."]
     others = [each for each in better if each is not best]
     if others:
         names = [f"{each.objective} ({in_points(each.mean, None, None)})" for each in others]
@@ -198,20 +210,26 @@ def _why_baseline(primary: Sequence[Difference]) -> str:
     return ", and ".join(parts)
 
 
-def _undecided(chosen: str, primary: Sequence[Difference], undecided: Sequence[Difference]) -> str:
-    own = next((each for each in primary if each.objective == chosen), None)
-    size = "" if own is None else f" ({in_points(own.mean, own.low, own.high)} against {own.baseline})"
-    above = [
-        each.objective
-        for each in primary
-        if each.decided and each.objective != chosen and each.mean > (own.mean if own else 0.0)
-    ]
-    apart = f", apart from {listed(above)}, whose gain is below the margin or who failed" if above else ""
-    if own is None and undecided and all(each.mean == 0 == each.spread for each in undecided):
-        same = [each.objective for each in undecided]
-        verb = "does" if len(same) == 1 else "do"
-        return f"Undecided with {_seeds(primary[0])}; {listed(same)} {verb} not differ from {chosen} in any of them."
-    text = f"Undecided with {_seeds(primary[0])}; {chosen} has the highest mean so far{size}{apart}"
+def _highest(
+    chosen: str, primary: Sequence[Difference], undecided: Sequence[Difference], failed: Mapping[str, str]
+) -> str:
+    """Return in words that an objective has the highest mean, and of which."""
+    if chosen == primary[0].baseline:
+        if undecided and all(each.mean == 0 == each.spread for each in undecided):
+            same = [each.objective for each in undecided]
+            return f"{listed(same)} {'does' if len(same) == 1 else 'do'} not differ from {chosen} in any of them"
+        mean, size = 0.0, ""
+    else:
+        own = next(each for each in primary if each.objective == chosen)
+        mean, size = own.mean, f" ({in_points(own.mean, own.low, own.high)} against {own.baseline})"
+    others = [each.objective for each in primary if each.objective in failed and each.mean > mean]
+    so_far = "of the others" if primary[0].baseline in failed else "so far"
+    apart = f", apart from {listed(others)}, which failed" if others else ""
+    return f"{chosen} has the highest mean {so_far}{size}{apart}"
+
+
+def _undecided(chosen: str, why: str, primary: Sequence[Difference], undecided: Sequence[Difference]) -> str:
+    text = f"Undecided with {_seeds(primary[0])}; {why}"
     if primary[0].seeds < 2:
         return f"{text}. One seed cannot separate a better objective from training noise; run 3 seeds or more."
     here = [each.objective for each in undecided if each.outcome == "better on these test images only"]
@@ -220,11 +238,13 @@ def _undecided(chosen: str, primary: Sequence[Difference], undecided: Sequence[D
     needed = [each for each in undecided if each.more_seeds is not None]
     if not needed:
         return f"{text}."
-    first = own if own in needed else min(needed, key=lambda each: each.more_seeds or 0)
+    own = [each for each in needed if each.objective == chosen]
+    first = min(own or needed, key=lambda each: each.more_seeds or 0)
     total = first.seeds + (first.more_seeds or 0)
     limit = max(MOST_SEEDS, first.seeds)
+    about = "" if own or len(primary) == 1 else f" for {first.objective}"
     above_limit = f"not decidable with {limit} seeds, " if total > limit else ""
-    return f"{text}; {above_limit}about {total} seeds would be needed; {NEW_COMPARISON} {total} --out NEW."
+    return f"{text}; {above_limit}about {total} seeds would be needed{about}; {NEW_COMPARISON} {total} --out NEW."
 
 
 def ensemble_note(comparison: Comparison) -> list[str]:
@@ -286,6 +306,10 @@ def listed(names: Sequence[str], joined: str = "and") -> str:
 
 def _seeds(difference: Difference) -> str:
     return f"{difference.seeds} seed{'s' * (difference.seeds != 1)}"
+
+
+def _seeds_decided(difference: Difference) -> str:
+    return _seeds(difference) + (f", decided at {difference.earlier.seeds}" if difference.earlier else "")
 
 
 def _is(names: Sequence[str]) -> str:
