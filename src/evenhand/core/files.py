@@ -122,22 +122,15 @@ def _write_new(name: str, content: "bytes | memoryview", folder: int | None) -> 
 def enclosing(path: Path | str, folders: Iterable[Path | str]) -> Path | None:
     """Return the first of some folders that a path lies in, however both are written, for `within`; None: none.
 
-    A file of weights in `folders` stands for the folder of its run.
-
     Example:
         >>> from pathlib import Path
         >>> from evenhand.core.files import enclosing
         >>> enclosing("report.html", [Path.cwd()]) == Path.cwd(), enclosing("report.html", ["runs/a"])
         (True, None)
     """
-    named = [each for each in map(_run_of, map(Path, folders)) if each.is_dir()]
+    named = [Path(each) for each in folders if Path(each).is_dir()]
     above = reversed(Path(os.path.abspath(path)).parents)
     return next((each for each in above if any(_is_same(each, folder) for folder in named)), None)
-
-
-def _run_of(path: Path) -> Path:
-    above = path.parent.parent
-    return above if path.is_file() and (above / "config.yaml").is_file() else path
 
 
 def _is_same(folder: Path, other: Path) -> bool:
