@@ -167,6 +167,39 @@ def test_predictions_and_models_inside_a_run(
         assert contents(canary) == before, arguments
 
 
+NAMED = [
+    ("run", "{root}/run"),
+    ("{root}/run", "run"),
+    ("alias", "run"),
+    ("run", "alias"),
+    ("run/weights/..", "run"),
+    ("{root}/run", "run/weights/.."),
+    ("run/weights/best.safetensors", "run"),
+    ("./other/../run", "{root}/other/../run"),
+]
+
+
+@pytest.mark.parametrize(("run", "below"), NAMED)
+def test_however_a_run_is_named(
+    photos_run: Trained, tmp_path: Path, run: str, below: str, capsys: Capture, monkeypatch: Patch
+) -> None:
+    """A folder below it is written to, and a link below it is refused."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(photos_run.run, "run")
+    for name in ("other", "canary", "run/inner"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "alias").symlink_to("run")
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "canary")
+    image = next(each for each in photos_run.photos.rglob("*") if each.is_file())
+    run, below = run.format(root=tmp_path), below.format(root=tmp_path)
+    code, _, err = evenhand(capsys, monkeypatch, "predict", run, image, "--out", f"{below}/inner/out.csv")
+    assert code == 0, err
+    assert (tmp_path / "run" / "inner" / "out.csv").is_file()
+    code, _, err = evenhand(capsys, monkeypatch, "predict", run, image, "--out", f"{below}/link/out.csv")
+    assert (code, contents(tmp_path / "canary")) == (2, {})
+    assert "not followed" in err
+
+
 def test_a_tar_from_a_stranger(photos_run: Trained, tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     """An archive with links of all files and folders of a run, which point out of it."""
     canary = tmp_path / "canary"

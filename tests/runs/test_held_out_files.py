@@ -13,12 +13,14 @@ from evenhand.training.run import train_run
 from tests.trained import Trained, config, draw
 
 
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+@pytest.fixture(scope="module", params=["cce", "ce+post-hoc:tau=1"])
+def own(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trained:
     """Train a run with calibration images."""
     root = tmp_path_factory.mktemp("held-out")
     photos = draw(root / "photos", {"cat, tabby": 70, "dog": 60})
-    return Trained(train_run(config(photos, data__calibration_fraction=0.3), root / "run").path, photos)
+    return Trained(
+        train_run(config(photos, data__calibration_fraction=0.3, objective=request.param), root / "run").path, photos
+    )
 
 
 def nan(content: dict[str, np.ndarray]) -> None:
@@ -31,6 +33,16 @@ def infinite(content: dict[str, np.ndarray]) -> None:
 
 def reversed_targets(content: dict[str, np.ndarray]) -> None:
     content["targets"] = 1 - content["targets"]
+
+
+def one_target(content: dict[str, np.ndarray]) -> None:
+    content["targets"][0] = 1 - content["targets"][0]
+
+
+def swapped_targets(content: dict[str, np.ndarray]) -> None:
+    right = content["logits"].argmax(1) == content["targets"]
+    for k in range(2):  # an image of each class
+        content["targets"][np.flatnonzero(right & (content["logits"].argmax(1) == k))[:1]] = 1 - k
 
 
 def far_targets(content: dict[str, np.ndarray]) -> None:
@@ -84,7 +96,7 @@ def no_logits(content: dict[str, np.ndarray]) -> None:
 
 CHANGES = [nan, infinite, reversed_targets, far_targets, negative_targets, zero_counts, negative_counts]
 CHANGES += [other_counts, other_images, fewer_rows, no_logits]
-CHANGES += [one_class, shuffled_logits, same_logits, fractional_counts]
+CHANGES += [one_target, swapped_targets, one_class, shuffled_logits, same_logits, fractional_counts]
 
 
 CASES = [(name, each) for name in (names.VALIDATION, names.CALIBRATION) for each in CHANGES]

@@ -208,6 +208,9 @@ def test_summary_is_that_of_the_predictions(whole: Path) -> None:
     own = {key: value for key, value in summary.items() if key not in judged}
     assert own.pop("selected")["rule"] == "best"
     assert own.pop("resolved")["image_size"] == 8
+    validation = Run(whole).validation_predictions
+    assert validation is not None
+    assert own.pop("validation")["correct"] == validation.confusion.diagonal().tolist()
     assert own == {
         "source": "digits",
         "imbalance": "exp:20",

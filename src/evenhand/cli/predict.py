@@ -216,6 +216,7 @@ def _printable(name: str) -> str:
 def _output(path: Path | None, run: Path) -> Iterator[IO[str]]:
     """Open the output in UTF-8; a file gets its name when it is complete."""
     from evenhand.core.files import enclosing, replacing
+    from evenhand.runs.run import run_of
 
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -223,7 +224,7 @@ def _output(path: Path | None, run: Path) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     with (
-        replacing(path, within=enclosing(path, [run])) as temporary,
+        replacing(path, within=enclosing(path, [run_of(run)])) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         yield file

@@ -53,7 +53,7 @@ def replacing(path: Path | str, *, within: Path | str | None = None) -> Iterator
         >>> target.read_text()
         'complete or absent'
     """
-    path = Path(path)
+    path, within = _written_alike(Path(path), within)
     try:
         through = within is None and _is_written_through(path)
         real = path if through or within is not None else Path(os.path.realpath(path))
@@ -93,6 +93,7 @@ def write_bytes(path: Path | str, content: "bytes | memoryview", *, within: Path
         with replacing(path) as temporary:
             temporary.write_bytes(content)
         return
+    path, within = _written_alike(Path(path), within)
     try:
         with opened_parent(path, within, make=True) as (folder, name):
             _replace_in(folder, name, content)
@@ -119,17 +120,21 @@ def _write_new(name: str, content: "bytes | memoryview", folder: int | None) -> 
 
 
 def enclosing(path: Path | str, folders: Iterable[Path | str]) -> Path | None:
-    """Return the first of some folders that a path lies in, for `within`; None: none.
+    """Return the first of some folders that a path lies in, however both are written, for `within`; None: none.
 
     Example:
+        >>> from pathlib import Path
         >>> from evenhand.core.files import enclosing
-        >>> enclosing("report.html", ["."]).as_posix(), enclosing("report.html", ["runs/a"])
-        ('.', None)
+        >>> enclosing("report.html", [Path.cwd()]) == Path.cwd(), enclosing("report.html", ["runs/a"])
+        (True, None)
     """
-    parents = Path(os.path.abspath(path)).parents
-    return next(
-        (Path(each) for each in folders if Path(os.path.abspath(each)) in parents and Path(each).is_dir()), None
-    )
+    named = [Path(each) for each in folders if Path(each).is_dir()]
+    above = reversed(Path(os.path.abspath(path)).parents)
+    return next((each for each in above if any(_is_same(each, folder) for folder in named)), None)
+
+
+def _is_same(folder: Path, other: Path) -> bool:
+    return os.path.abspath(other) == os.fspath(folder) or (folder.is_dir() and os.path.samefile(folder, other))
 
 
 def refuse_linked(path: Path | str, folders: Iterable[Path | str]) -> None:
@@ -328,6 +333,13 @@ def _whole(digits: str) -> int:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+def _written_alike(path: Path, within: Path | str | None) -> tuple[Path, Path | str | None]:
+    """Return a path and a folder above it, both from the root where the one does not begin with the other."""
+    if within is None or (path.is_relative_to(within) and ".." not in path.relative_to(within).parts):
+        return path, within
+    return Path(os.path.abspath(path)), os.path.abspath(within)
 
 
 def _is_written_through(path: Path) -> bool:

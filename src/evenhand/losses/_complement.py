@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from evenhand.losses._formula import compute_dtype, differentiable, loss_and_gradient
-from evenhand.losses._input import check_stored
+from evenhand.losses._input import check_stored, is_wrapper
 
 
 def complement_rows(
@@ -43,7 +43,8 @@ def complement_rows(
     if isinstance(share, Tensor):
         share = share.to(dtype)
     settings = (logits, correct, share, with_cross_entropy, offset, margin, spare)
-    if not torch.compiler.is_compiling() and tracing_state():  # a traced call of a Python function could not be saved
+    # A traced call of a Python function could not be saved; a wrapper changes nothing in the place of a plain tensor.
+    if not torch.compiler.is_compiling() and (tracing_state() or any(map(is_wrapper, settings))):
         return differentiable(*settings)[0]
     if not torch.compiler.is_compiling() and transforms_active():
         return cast(Tensor, _TransformableRows.apply(*settings))

@@ -128,7 +128,7 @@ def check_stored(value: Any, name: str) -> None:
     """Refuse a tensor whose storage was freed or cut, as by `untyped_storage().resize_(0)`: to read it can crash."""
     if not isinstance(value, Tensor) or torch.compiler.is_compiling() or torch._C._get_tracing_state():
         return
-    if type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__ or not value.numel():  # a wrapper, or nothing
+    if is_wrapper(value) or not value.numel():
         return
     try:
         held = value.untyped_storage().nbytes()
@@ -139,6 +139,11 @@ def check_stored(value: Any, name: str) -> None:
     if held < needed:
         shape = tuple(value.shape)
         raise RuntimeError(f"{name} of shape {shape} needs a storage of {needed} bytes, got {held}: restore it.")
+
+
+def is_wrapper(value: Any) -> bool:
+    """Return whether a value is a tensor of a class that computes on its own, around tensors that it holds."""
+    return isinstance(value, Tensor) and type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def check_device(value: Tensor | None, name: str, device: torch.device) -> None:

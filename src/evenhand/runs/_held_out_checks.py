@@ -6,7 +6,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import balanced_accuracy
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.filenames import PREDICTIONS, SUMMARY
-from evenhand.runs.schemas import Summary
+from evenhand.runs.schemas import HeldOutCounts
 
 
 def check_counts(predictions: Predictions, test: Predictions | None, *, fitted: bool = True) -> None:
@@ -24,22 +24,20 @@ def check_counts(predictions: Predictions, test: Predictions | None, *, fitted: 
             raise EvenhandError(f"its {name} differ from those of {PREDICTIONS}.")
 
 
-def check_validation_score(validation: Predictions, summary: Summary | None) -> None:
-    """Refuse targets that contradict the result in the summary; rounding may move a few images."""
-    stored = None if summary is None else summary.selected.val_balanced_accuracy
+def check_score(held_out: Predictions, stored: HeldOutCounts | None) -> None:
+    """Refuse targets that contradict the counts in the summary."""
+    if stored is None:
+        return
+    if list(stored.images) != held_out.confusion.sum(1).tolist():
+        raise EvenhandError(f"its images by class differ from those in {SUMMARY}; it was changed.")
+    if list(stored.correct) != held_out.confusion.diagonal().tolist():
+        raise EvenhandError(f"its correct answers by class differ from those in {SUMMARY}; it was changed.")
+
+
+def check_selected_score(validation: Predictions, stored: float | None) -> None:
+    """Refuse targets that contradict the balanced accuracy of the selected epoch; rounding may move a few images."""
     found = balanced_accuracy(validation.confusion)
     if stored is not None and abs(stored - found) > 0.05:
         raise EvenhandError(
             f"its balanced accuracy is {found:.1%}, but {stored:.1%} in {SUMMARY}; its targets were changed."
         )
-
-
-def check_calibration_score(calibration: Predictions, summary: Summary | None) -> None:
-    """Refuse targets that contradict the result in the summary."""
-    stored = None if summary is None else summary.calibration
-    if stored is None:
-        return
-    if list(stored.images) != calibration.confusion.sum(1).tolist():
-        raise EvenhandError(f"its images by class differ from those in {SUMMARY}; it was changed.")
-    if list(stored.correct) != calibration.confusion.diagonal().tolist():
-        raise EvenhandError(f"its correct answers by class differ from those in {SUMMARY}; it was changed.")

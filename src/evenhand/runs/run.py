@@ -13,7 +13,7 @@ from evenhand.core.files import write_csv, write_json
 from evenhand.core.opening import remove_file
 from evenhand.metrics.predictions import Predictions, load_predictions
 from evenhand.runs import filenames as names
-from evenhand.runs._held_out_checks import check_calibration_score, check_counts, check_validation_score
+from evenhand.runs._held_out_checks import check_counts, check_score, check_selected_score
 from evenhand.runs._run_folder import RunFolder
 from evenhand.runs._stored_files import find_checked, find_file, naming, read_history, read_stored, read_text
 from evenhand.runs.checksums import write_checked
@@ -170,9 +170,11 @@ class Run(RunFolder):
         validation = self._read_predictions(names.VALIDATION, "val")
         with naming(self.path / names.VALIDATION):
             check_counts(validation, none_if_unreadable(lambda: self.predictions), fitted=not self.refitted)
-            # The summary has the score after an adjustment.
-            if self.config.objective.training == self.config.objective:
-                check_validation_score(validation, none_if_unreadable(lambda: self.summary))
+            summary = none_if_unreadable(lambda: self.summary)
+            if summary is not None and summary.validation is not None:
+                check_score(validation, summary.validation)
+            elif summary is not None and self.config.objective.training == self.config.objective:  # no adjustment
+                check_selected_score(validation, summary.selected.val_balanced_accuracy)
         return validation
 
     def write_validation_predictions(self, predictions: Predictions) -> None:
@@ -188,7 +190,8 @@ class Run(RunFolder):
         calibration = self._read_predictions(names.CALIBRATION, "calibration")
         with naming(self.path / names.CALIBRATION):
             check_counts(calibration, none_if_unreadable(lambda: self.predictions))
-            check_calibration_score(calibration, none_if_unreadable(lambda: self.summary))
+            summary = none_if_unreadable(lambda: self.summary)
+            check_score(calibration, None if summary is None else summary.calibration)
         return calibration
 
     def write_calibration_predictions(self, predictions: Predictions) -> None:
@@ -289,3 +292,9 @@ class Run(RunFolder):
 def runs_in(folder: Path | str) -> list[Run]:
     """Return the runs in a folder, finished or not, by name."""
     return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{names.CONFIG}")) if not path.parent.is_symlink()]
+
+
+def run_of(path: Path | str) -> Path:
+    """Return the folder of a run, given that or a file of its weights; any other path is returned unchanged."""
+    above = Path(path).parent.parent
+    return above if Path(path).is_file() and (above / names.CONFIG).is_file() else Path(path)

@@ -109,8 +109,8 @@ class Selected(StoredModel):
     """The epoch that plain accuracy would select."""
 
 
-class CalibrationCounts(StoredModel):
-    """The images by class that were set aside for calibration, and how many of them are answered correctly."""
+class HeldOutCounts(StoredModel):
+    """The images by class that were not trained on, and how many of them are answered correctly, without adjustment."""
 
     images: tuple[_Count, ...]
     correct: tuple[_Count, ...]
@@ -191,7 +191,9 @@ class Summary(StoredModel):
     seed: _Count
     epochs: _Count
     selected: Selected
-    calibration: CalibrationCounts | None = None
+    validation: HeldOutCounts | None = None
+    """None: there are no such images, or an earlier version wrote this."""
+    calibration: HeldOutCounts | None = None
     """None: there are no such images, or an earlier version wrote this."""
     seconds_per_epoch: _Positive
     notes: tuple[str, ...] = ()

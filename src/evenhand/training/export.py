@@ -25,7 +25,7 @@ from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.model_folder import exported_with
-from evenhand.runs.run import Run
+from evenhand.runs.run import Run, run_of
 from evenhand.runs.schemas import Adjustment
 from evenhand.training.decisions import refuse_combined, stored_thresholds
 from evenhand.training.predict import TrainedModel, load
@@ -117,7 +117,7 @@ def export_onnx(
         adjustments = [{**given, "added_to_logits": values} for values in changed]
     pixels, classes = _images(runs[0], model)
     images = model.card.preprocessing.normalise(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
-    with replacing(path, within=enclosing(path, [run, *runs])) as temporary:
+    with replacing(path, within=enclosing(path, map(run_of, [run, *runs]))) as temporary:
         _export(model, temporary)
         graph = onnx.load(temporary)
         onnx.helper.set_model_props(

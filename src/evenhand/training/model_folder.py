@@ -22,7 +22,7 @@ from evenhand.runs.calibration import CalibrationScores, read_calibration, score
 from evenhand.runs.comparison import is_comparison, read_recommended
 from evenhand.runs.held_out import one_per_group
 from evenhand.runs.model_folder import StoredDecisions, StoredScores, write_decisions
-from evenhand.runs.run import Run
+from evenhand.runs.run import Run, run_of
 from evenhand.runs.schemas import Adjustment
 from evenhand.runs.summary import summarise
 from evenhand.training._model_card import Published, write_model_card
@@ -90,7 +90,7 @@ def export_folder(
     )
     kept = _decisions(folder, model, prior, coverage, min_precision)
     published = _published(folder, model, Path(out).resolve().name, licence, kept, results)
-    refuse_linked(out, [run, folder.path])
+    refuse_linked(out, [run_of(run), folder.path])
     with _new_folder(Path(out)) as temporary:
         assert isinstance(model.network, Classifier)  # a run is one network
         card = replace(model.card, backbone=None)  # its weights are in the file

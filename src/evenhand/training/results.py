@@ -75,6 +75,7 @@ def summarise_run(
         **({} if config.start.weights is None else {"parent": config.start.model_dump(mode="json")}),
         "epochs": len(history),
         "selected": selected,
+        **({} if validation is None else {"validation": _counts(validation)}),
         **({} if calibration is None else {"calibration": _counts(calibration)}),
         "seconds_per_epoch": float(np.median([row["seconds"] for row in history])),
         "resolved": {**prepared.resolved(), "precision": precision},
@@ -89,7 +90,7 @@ def summarise_run(
 
 
 def _counts(predictions: Predictions) -> dict[str, list[int]]:
-    """Return images and correct answers by class, as :class:`evenhand.runs.schemas.CalibrationCounts` reads them."""
+    """Return images and correct answers by class, as :class:`evenhand.runs.schemas.HeldOutCounts` reads them."""
     confusion = predictions.confusion
     return {"images": confusion.sum(1).tolist(), "correct": confusion.diagonal().tolist()}
 

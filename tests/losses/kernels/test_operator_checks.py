@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.testing import assert_close
+from torch.testing._internal.two_tensor import TwoTensor
 
 from evenhand.losses import linear_complement_cross_entropy, set_backend
 from evenhand.losses.functional import complement_cross_entropy
@@ -267,3 +268,13 @@ def test_no_rows():
     assert value.isnan()
     assert gradient.shape == (0, K)
     assert loss(logits=LOGITS[:0], target=TARGET[:0], reduction="sum")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["target", "weight", "offset", "share"])
+def test_a_tensor_around_two_others(name):
+    """A kernel would find no memory in it, as if it were not given; and nothing of a plain tensor may be changed."""
+    given = {"input": LOGITS, "target": TARGET, "weight": VECTOR, "offset": -VECTOR, "share": VECTOR}
+    other = given[name].flip(0)
+    both = complement_cross_entropy(**(given | {name: TwoTensor(given[name], other)}))
+    assert_close(both.a, complement_cross_entropy(**given))
+    assert_close(both.b, complement_cross_entropy(**(given | {name: other})))

@@ -58,7 +58,7 @@ def is_fused(input: Tensor, target: Tensor, reduction: str) -> bool:
     """Return whether a kernel takes these tensors as they are; called for every loss, so all checks are fast."""
     return (
         type(input) in _TENSORS
-        and isinstance(target, Tensor)
+        and type(target) in _TENSORS
         and (
             chosen.cpu != "eager" and target.is_cpu
             if input.is_cpu
@@ -147,7 +147,7 @@ def refuse_learned(learned: Iterable[bool]) -> None:
 
 def _is_plain(vector: Tensor, input: Tensor, classes: int) -> bool:
     return (
-        isinstance(vector, Tensor)
+        type(vector) in _TENSORS
         and vector.dim() == 1
         and vector.numel() == classes
         and vector.dtype is torch.float32

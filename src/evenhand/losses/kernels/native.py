@@ -113,6 +113,8 @@ def run(
             None if shares is None else _readable(shares, "share", classes),
         )
         pointers = [0 if x is None else x.data_ptr() for x in vectors]
+        if any(x is not None and not pointer for x, pointer in zip(vectors, pointers, strict=True)):
+            return None  # a tensor that stands for another one: to the kernel it would be missing
     try:
         request = _pack(
             logits.data_ptr(),
