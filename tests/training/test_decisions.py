@@ -20,7 +20,8 @@ from evenhand.data.sources import load_source
 from evenhand.data.splits import make_splits
 from evenhand.runs.held_out import as_used, one_per_group
 from evenhand.runs.run import Run
-from evenhand.runs.unsure import answer_rule, set_rule, set_rule_of_folds
+from evenhand.runs.unsure import SetRule, answer_rule, set_rule, set_rule_of_folds
+from evenhand.statistics.conformal import Calibration
 from evenhand.training.cost_files import read_costs
 from evenhand.training.decisions import evaluate_decisions, load_unsure, stored_thresholds
 from evenhand.training.export import _metadata, export_onnx
@@ -198,6 +199,10 @@ def test_shares_of_training_images_include_those_set_aside(run: Run) -> None:
 def test_a_guarantee_is_never_rounded_up(run: Run) -> None:
     for coverage in (0.9, 0.9999999):
         assert f" of at least {coverage}; " in set_rule(run, coverage).describe()[0]
+    own, targets = np.linspace(0.1, 0.9, 65), np.zeros(65, np.int64)
+    folds = SetRule(Calibration((own, own), (targets, targets), 1), 0.9, ("a",))
+    assert folds.calibration.guaranteed(0.9)[0] == pytest.approx(0.7878787)
+    assert "and of 0.78 to 0.78 at least, by class" in folds.describe()[0]
     with pytest.raises(EvenhandError, match=r"^A precision of 0\.9999999 cannot be shown"):
         answer_rule(run, 0.9999999)
 

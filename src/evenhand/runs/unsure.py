@@ -71,11 +71,13 @@ class SetRule:
                 f"{self.coverage:.10g}; calibrated on {number:,} calibration images."
             ]
         else:
+            least, most = np.floor(100 * np.array([bounds.min(), bounds.max()]) + 1e-9) / 100  # never rounded up
+            many = f"{max(2 * self.coverage - 1, 0):.10g}"
             lines = [
                 f"For an image of any class, the prediction set contains this class with a probability of about "
-                f"{self.coverage:.10g}, and of {bounds.min():.2f} to {bounds.max():.2f} at least, by class (1 - 2 alpha = "
-                f"{max(2 * self.coverage - 1, 0):.10g} for many images); calibrated on {number:,} test images of {folds} "
-                "folds, by which the objective was recommended too."
+                f"{self.coverage:.10g}, and of {least:.2f} to {most:.2f} at least, by class (1 - 2 alpha = {many} for "
+                f"many images); calibrated on {number:,} test images of {folds} folds, by which the objective was "
+                "recommended too."
             ]
         if self.too_few:
             counts = self.calibration.counts
