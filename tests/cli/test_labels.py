@@ -137,7 +137,12 @@ def test_mistakes_are_one_sentence(capsys: Capture, monkeypatch: Patch, source: 
     comparison = write_runs(source, tmp_path / "runs")
     result = evenhand(capsys, monkeypatch, "inspect", "digits", "--labels", comparison)
     assert_one_sentence(result, "none of the images")
-    assert_one_sentence(evenhand(capsys, monkeypatch, "inspect", source, "--labels", tmp_path / "no"), "Cannot read")
+    for folder, words in (
+        (tmp_path / "no", "no is no comparison: there is no such folder; give a folder that evenhand compare wrote."),
+        (tmp_path, "is no comparison: it has no comparison.json; give"),
+        (next((tmp_path / "runs").glob("*/config.yaml")).parent, "is no comparison: it is a run; give"),
+    ):
+        assert_one_sentence(evenhand(capsys, monkeypatch, "inspect", source, "--labels", folder), words)
     source.write_text(source.read_text("utf-8").replace("cat/3.png,cat", "cat/3.png,lion"), "utf-8")
     with pytest.raises(EvenhandError, match="labels that the models do not know: 'lion'"):
         find_wrong_labels(source, comparison)

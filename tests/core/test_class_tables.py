@@ -58,6 +58,8 @@ def test_json_is_an_object(tmp_path: Path) -> None:
         ("a.csv", "cat,1\nlynx,2\ncat,3\n", "'cat' is given twice in its rows"),
         ("a.csv", "cat,nan\nlynx,2\n", "the share of 'cat' must be finite, got nan"),
         ("a.csv", "cat,1e999\nlynx,2\n", "the share of 'cat' must be finite, got 1e999"),
+        ("a.csv", "cat,1_5\nlynx,2\n", "the share of 'cat' must be a number, got '1_5'"),
+        ("a.csv", "cat,1e101\nlynx,2\n", "the share of 'cat' must be at most 1e+100, got 1e101"),
         ("a.csv", "cat,0\nlynx,2\n", "the share of 'cat' must be above 0, got 0"),
         ("a.csv", "cat,-1\nlynx,2\n", "the share of 'cat' must be above 0, got -1"),
         ("a.csv", "cat;0,3\nlynx;0,7\n", "the share of 'cat' must be a number, got '0,3'"),
@@ -91,6 +93,10 @@ def test_bytes_that_are_no_text(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(EvenhandError, match=r"^Cannot read class shares from "), reading(path, "class shares"):
         read_class_values(path, "share", NAMES)
+    path.write_bytes("c\u00e4t,1\nlynx,2\n".encode("cp1252"))  # as Excel writes a plain CSV
+    with pytest.raises(EvenhandError) as refused, reading(path, "class shares"):
+        read_class_values(path, "share", NAMES)
+    assert str(refused.value).endswith(": it is not UTF-8 text; save it as CSV in UTF-8.")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -51,6 +51,24 @@ def test_expected_cost_is_realised_where_probabilities_hold() -> None:
     assert found.realised < found.most_probable
 
 
+def test_the_error_counts_groups() -> None:
+    """Against the spread of the realised cost over draws of groups whose images share their outcome in part."""
+    random = np.random.default_rng(3)
+    targets, groups = np.repeat([0, 1], [120, 60]), np.repeat([str(k) for k in range(36)], 5)
+    costs, shares, values, errors, plain = cost_matrix([1, 5]), [0.5, 0.5], [], [], []
+    for _ in range(400):
+        right = 0.5 + 0.25 * np.repeat(random.normal(size=36), 5) + 0.1 * random.normal(size=180)
+        p = np.where(np.eye(2, dtype=bool)[targets], right[:, None], 1 - right[:, None])
+        found = cost_of_decisions(p, targets, costs, shares, groups=groups)
+        values.append(found.realised)
+        errors.append(found.error)
+        plain.append(cost_of_decisions(p, targets, costs, shares).error)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.1)
+    assert np.mean(plain) < 0.7 * np.std(values)
+    alone = np.array([str(k) for k in range(180)])
+    assert cost_of_decisions(p, targets, costs, shares, groups=alone).error == pytest.approx(plain[-1])
+
+
 def test_equal_costs_decide_for_the_most_probable_class() -> None:
     p = np.random.default_rng(2).dirichlet(np.ones(5), 100)
     np.testing.assert_array_equal(expected_costs(p, cost_matrix(np.ones(5))).argmin(1), p.argmax(1))

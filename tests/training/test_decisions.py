@@ -20,11 +20,13 @@ from evenhand.data.sources import load_source
 from evenhand.data.splits import make_splits
 from evenhand.runs.held_out import as_used, one_per_group
 from evenhand.runs.run import Run
-from evenhand.runs.unsure import answer_rule, set_rule, set_rule_of_folds
+from evenhand.runs.unsure import SetRule, answer_rule, set_rule, set_rule_of_folds
+from evenhand.statistics.conformal import Calibration
 from evenhand.training.cost_files import read_costs
 from evenhand.training.decisions import evaluate_decisions, load_unsure, stored_thresholds
 from evenhand.training.export import _metadata, export_onnx
 from evenhand.training.posthoc import AdjustmentRequest, evaluate_adjusted
+from evenhand.training.prior import change_prior
 from evenhand.training.run import train_run
 from tests.training.runs import tiny
 
@@ -181,6 +183,48 @@ def test_costs_decide_under_a_uniform_prior(run: Run, costs: Path) -> None:
     np.testing.assert_allclose(model.adjustment, np.log(0.1) - np.log(counts / counts.sum()), rtol=1e-5)
 
 
+def test_shares_of_training_images_include_those_set_aside(run: Run) -> None:
+    """Rare classes give more of their images to validation and calibration, which does not make them rarer."""
+    predictions = run.predictions
+    total, fitted = predictions.train_counts, predictions.fitted_counts
+    assert fitted is not None
+    change = change_prior(run, "train")
+    np.testing.assert_allclose(change.shares, total / total.sum())
+    odds = np.exp(predictions.logits.astype(np.float64)) / fitted * total
+    used = np.exp(replace(predictions, adjustment=change.added_to_logits).log_probabilities())
+    np.testing.assert_allclose(used, odds / odds.sum(1, keepdims=True), rtol=1e-5)
+    assert np.abs(np.log(change.shares / (fitted / fitted.sum()))).max() > 0.1
+
+
+def test_a_guarantee_is_never_rounded_up(run: Run) -> None:
+    for coverage in (0.9, 0.9999999):
+        assert f" of at least {coverage}; " in set_rule(run, coverage).describe()[0]
+    own, targets = np.linspace(0.1, 0.9, 65), np.zeros(65, np.int64)
+    folds = SetRule(Calibration((own, own), (targets, targets), 1), 0.9, ("a",))
+    assert folds.calibration.guaranteed(0.9)[0] == pytest.approx(0.7878787)
+    assert "and of 0.78 to 0.78 at least, by class" in folds.describe()[0]
+    with pytest.raises(EvenhandError, match=r"^A precision of 0\.9999999 cannot be shown"):
+        answer_rule(run, 0.9999999)
+
+
+def test_intervals_of_groups_count_groups(run: Run, costs: Path) -> None:
+    """Four copies of an image are one observation: neither the precision nor the cost is known better by them."""
+    test = run.predictions
+    copies = replace(
+        test,
+        logits=np.repeat(test.logits, 4, axis=0),
+        targets=np.repeat(test.targets, 4),
+        ids=np.array([str(k) for k in range(4 * len(test))]),
+        groups=np.repeat(test.ids, 4),
+    )
+    asked = {"costs": costs, "min_precision": 0.2}
+    single, grouped = (evaluate_decisions(run, each, **asked) for each in (test, copies))  # type: ignore[arg-type]
+    assert grouped["cost"]["realised"] == pytest.approx(single["cost"]["realised"])
+    assert grouped["cost"]["error"] == pytest.approx(single["cost"]["error"])
+    (low, high), (low_of_groups, high_of_groups) = single["answers"]["interval"], grouped["answers"]["interval"]
+    assert high_of_groups - low_of_groups > 0.9 * (high - low)
+
+
 def test_an_exported_model_decides_by_its_costs(run: Run, costs: Path) -> None:
     example = runpy.run_path(str(EXAMPLE))
     model = evenhand.load(run.path, costs=costs)
@@ -256,6 +300,7 @@ def test_a_matrix_with_errors_is_refused(tmp_path: Path) -> None:
         "t,a,b\na,0,1\nb,3\n": "the row of 'b' has 1 costs, but there are 2 columns.",
         "t,a,b\na,0,1\nb,inf,0\n": "the cost of 'b' predicted as 'a' must be finite, got inf.",
         "t,a,b\na,1,1\nb,2,2\n": "Every decision costs the same",
+        "predicted,a,b\na,0,1\nb,9,0\n": "its first cell is 'predicted'; transpose it, or name that cell true.",
         "0,1,2\na,0,1\n": "its first row must name the predicted classes, got '0,1,2'",
     }.items():
         path.write_text(text)

@@ -171,8 +171,14 @@ def test_a_prior_makes_probabilities_right_for_other_shares(plain: Run, tmp_path
     np.testing.assert_allclose(
         np.exp(judged.log_probabilities()), expected / expected.sum(1, keepdims=True), rtol=1e-6, atol=1e-12
     )
-    same = evaluate_adjusted(plain.path, AdjustmentRequest(prior="train")).predictions
-    np.testing.assert_allclose(same.log_probabilities(), plain.predictions.log_probabilities(), atol=1e-9)
+    total = plain.predictions.train_counts
+    given = dict(zip(names, (total * 3).tolist(), strict=True))  # in any unit
+    (tmp_path / "shares.json").write_text(json.dumps(given))
+    same = [
+        evaluate_adjusted(plain.path, AdjustmentRequest(prior=prior)).predictions.log_probabilities()
+        for prior in ("train", str(tmp_path / "shares.json"))
+    ]
+    np.testing.assert_allclose(*same, atol=1e-9)
 
 
 def test_tau_normalised_weights(plain: Run) -> None:

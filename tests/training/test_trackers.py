@@ -1,9 +1,11 @@
 """Trackers hold what the history holds, also over a break; a missing or failing one costs nothing."""
 
+import contextlib
 import importlib.util
 import json
 import logging
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,7 @@ def test_wandb_offline_holds_the_history_over_a_break(tmp_path: Path, monkeypatc
     files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1  # one id: wandb sync makes them one run
     logged: dict[int, dict[str, float]] = {}
-    for record in (each for file in files for each in records_of(file.read_bytes())):
+    for record in (each for file in files for each in complete_records(file)):
         if record.WhichOneof("record_type") == "history":
             items = {each.key or "/".join(each.nested_key): json.loads(each.value_json) for each in record.history.item}
             logged.setdefault(items["epoch"], {}).update(items)
@@ -67,6 +69,20 @@ def test_wandb_offline_holds_the_history_over_a_break(tmp_path: Path, monkeypatc
         for name in ("train_loss", "lr", "val_balanced_accuracy"):
             assert logged[int(row["epoch"])][name] == pytest.approx(row[name])
     assert logged[3]["test/accuracy"] == Run(tmp_path / "run").summary.model_dump()["accuracy"]
+
+
+def complete_records(file: Path) -> list[Any]:
+    """Return all records of a file: the service of wandb writes the last ones after `finish` has returned."""
+    from google.protobuf.message import DecodeError
+
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with contextlib.suppress(DecodeError):  # half a record
+            records = list(records_of(file.read_bytes()))
+            if records and records[-1].WhichOneof("record_type") == "exit":
+                return records
+        time.sleep(0.1)
+    raise AssertionError(f"{file} has no end")
 
 
 def records_of(content: bytes) -> Iterator[Any]:

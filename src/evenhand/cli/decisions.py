@@ -32,7 +32,7 @@ def _cost(found: dict[str, Any]) -> "list[RenderableType]":
 
 def _sets(found: dict[str, Any]) -> "list[RenderableType]":
     head = (
-        f"Prediction sets at coverage {found['coverage']:g}: {found['mean_size']:.2f} classes in the mean; unsure "
+        f"Prediction sets at coverage {found['coverage']:.10g}: {found['mean_size']:.2f} classes in the mean; unsure "
         f"(more than one class): {found['unsure']:.1%}; all classes: {found['full']:.1%}."
     )
     rows = [
@@ -57,7 +57,7 @@ def _sets(found: dict[str, Any]) -> "list[RenderableType]":
 
 
 def _answers(found: dict[str, Any]) -> "list[RenderableType]":
-    lines = [f"Answers at precision {found['min_precision']:g}: {_answered(found)}."]
+    lines = [f"Answers at precision {found['min_precision']:.10g}: {_answered(found)}."]
     lines += [
         f"{name}-shot answers: {_answered(group)}"
         for name, group in found["groups"].items()

@@ -15,6 +15,8 @@ from evenhand.core.text import clipped, some
 
 _LARGEST = 2**26
 _SEPARATORS = ",;\t"
+_MOST = 1e100
+"""Squares and sums of numbers up to it are finite."""
 
 
 @contextmanager
@@ -129,11 +131,16 @@ def read_number(value: object, what: str) -> float:
         raise ValueError(f"{what} must be a number, got {clipped(repr(value), 60)}")
     if not math.isfinite(float(value)):
         raise ValueError(f"{what} must be finite, got {value}")
+    if abs(float(value)) > _MOST:
+        raise ValueError(f"{what} must be at most {_MOST:g}, got {value}")
     return float(value)
 
 
 def _text(path: Path | str) -> str:
-    return read_bytes(path, _LARGEST).decode("utf-8-sig")
+    try:
+        return read_bytes(path, _LARGEST).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8 text; save it as CSV in UTF-8") from error
 
 
 def _json_pairs(text: str, noun: str) -> list[tuple[str, object]]:
@@ -148,4 +155,4 @@ def _is_number(value: str | float) -> bool:
         float(value)
     except (ValueError, OverflowError):
         return False
-    return True
+    return "_" not in str(value)  # Python reads 1_5 as 15

@@ -64,7 +64,7 @@ class Cost:
     realised: float
     """On the test images: the mean cost of each class, weighted by the class shares."""
     error: float
-    """Its standard error over test images."""
+    """Its standard error over test images, or groups of them; a class of only one adds nothing to it."""
     expected: float
     """What the model's probabilities expect, averaged in the same way."""
     most_probable: float
@@ -81,7 +81,12 @@ def realised_costs(
 
 
 def cost_of_decisions(
-    probabilities: NDArray[np.float64], targets: NDArray[np.int64], costs: NDArray[np.float64], shares: ArrayLike
+    probabilities: NDArray[np.float64],
+    targets: NDArray[np.int64],
+    costs: NDArray[np.float64],
+    shares: ArrayLike,
+    *,
+    groups: NDArray[np.str_] | None = None,
 ) -> Cost:
     """Return what the decisions of least expected cost cost per image.
 
@@ -91,6 +96,7 @@ def cost_of_decisions(
         costs: (K, K).
         shares: how frequent each class is where the model is used, (K,); the test images may have other frequencies.
             Classes without a test image are left out.
+        groups: (N,), group of each image, such as a track; None: images are independent.
 
     Example:
         >>> import numpy as np
@@ -108,14 +114,25 @@ def cost_of_decisions(
     counts = np.bincount(targets, minlength=costs.shape[0])
     sums = np.bincount(targets, each, minlength=costs.shape[0])
     means = sums / np.maximum(counts, 1)
-    squares = (each - means[targets]) ** 2 * np.where(counts > 1, counts / np.maximum(counts - 1, 1), 0)[targets]
     return Cost(
         realised=float(weights @ each),
-        error=float(np.sqrt((weights**2) @ squares)),
+        error=_standard_error(weights * (each - means[targets]), targets, groups),
         expected=float(weights @ expected.min(1)),
         most_probable=float(weights @ realised_costs(targets, np.asarray(probabilities).argmax(1), costs)),
         per_class=tuple(float(mean) if count else None for mean, count in zip(means, counts, strict=True)),
     )
+
+
+def _standard_error(
+    deviations: NDArray[np.float64], targets: NDArray[np.int64], groups: NDArray[np.str_] | None
+) -> float:
+    """Return the standard error of a weighted mean, from the weighted deviations of images from their class means."""
+    number = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    pairs = np.unique(np.stack([number, targets]), axis=1)  # each group and class once
+    independent = np.bincount(pairs[1], minlength=int(targets.max()) + 1)
+    factor = np.where(independent > 1, independent / np.maximum(independent - 1, 1), 0)
+    sums = np.bincount(number, deviations * np.sqrt(factor)[targets])
+    return float(np.sqrt(sums @ sums))
 
 
 def image_weights(targets: NDArray[np.int64], shares: ArrayLike) -> NDArray[np.float64]:

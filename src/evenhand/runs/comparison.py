@@ -83,6 +83,10 @@ class Comparison(ComparisonModel):
             EvenhandError: the file is missing or damaged.
         """
         file = Path(path) if Path(path).is_file() else comparison_file(path)
+        if not os.path.lexists(file):
+            why = "it is a run" if Run(Path(path)).begun else f"it has no {COMPARISON}"
+            why = why if Path(path).is_dir() else "there is no such folder"
+            raise EvenhandError(f"{path} is no comparison: {why}; give a folder that evenhand compare wrote.")
         content = read_json_bytes(file, LARGEST, within=None if file == Path(path) else file.parent)
         try:
             found = cls.model_validate_json(content)

@@ -38,7 +38,7 @@ class StoredDecisions(StoredModel):
     logits_prior: _Shares | None = None
     """The class shares for which the network's logits hold without the adjustment; None: for none that are known."""
     train_prior: _Shares
-    """The class shares of the training images."""
+    """The class shares of the training images, with those set aside for validation and calibration."""
     prior: str | None = None
     """The class shares that the adjustment of the folder is for, as they were given; None: they were not given."""
     costs: tuple[tuple[float, ...], ...] | None = None

@@ -19,7 +19,7 @@ from evenhand.runs.calibration import HOW_TO_CALIBRATE, CalibrationScores, read_
 from evenhand.runs.held_out import as_used, one_per_group, take
 from evenhand.runs.run import Run
 from evenhand.statistics.conformal import Calibration, Sets, images_needed
-from evenhand.statistics.intervals import class_recall_intervals, mean_recall_interval, wilson_interval
+from evenhand.statistics.intervals import class_recall_intervals, mean_recall_interval
 from evenhand.statistics.selective import DELTA, Threshold, precision_thresholds
 
 SHOTS = ("many", "medium", "few")
@@ -28,7 +28,7 @@ SHOTS = ("many", "medium", "few")
 def check_share(value: float, option: str) -> float:
     """Return the value of an option that is a share above 0 and below 1."""
     if not 0 < value < 1:
-        raise EvenhandError(f"{option} takes a number above 0 and below 1, such as 0.9, got {value:g}.")
+        raise EvenhandError(f"{option} takes a number above 0 and below 1, such as 0.9, got {value:.10g}.")
     return value
 
 
@@ -68,14 +68,16 @@ class SetRule:
         if folds == 1:
             lines = [
                 f"For an image of any class, the prediction set contains this class with a probability of at least "
-                f"{self.coverage:g}; calibrated on {number:,} calibration images."
+                f"{self.coverage:.10g}; calibrated on {number:,} calibration images."
             ]
         else:
+            least, most = np.floor(100 * np.array([bounds.min(), bounds.max()]) + 1e-9) / 100  # never rounded up
+            many = f"{max(2 * self.coverage - 1, 0):.10g}"
             lines = [
                 f"For an image of any class, the prediction set contains this class with a probability of about "
-                f"{self.coverage:g}, and of {bounds.min():.2f} to {bounds.max():.2f} at least, by class (1 - 2 alpha = "
-                f"{max(2 * self.coverage - 1, 0):g} for many images); calibrated on {number:,} test images of {folds} "
-                "folds, by which the objective was recommended too."
+                f"{self.coverage:.10g}, and of {least:.2f} to {most:.2f} at least, by class (1 - 2 alpha = {many} for "
+                f"many images); calibrated on {number:,} test images of {folds} folds, by which the objective was "
+                "recommended too."
             ]
         if self.too_few:
             counts = self.calibration.counts
@@ -164,7 +166,7 @@ class AnswerRule:
         if reached:
             levels = ", ".join(f"{name} from {self.thresholds[name][1].value:g}" for name in reached)
             lines.append(
-                f"Answers have a precision of at least {self.precision:g} in each shot group, with {1 - DELTA:.0%} "
+                f"Answers have a precision of at least {self.precision:.10g} in each shot group, with {1 - DELTA:.0%} "
                 f"confidence, for images with the class shares of the calibration images; confidence needed: {levels}."
             )
         for name, (classes, threshold) in self.thresholds.items():
@@ -205,7 +207,7 @@ def make_answer_rule(scores: CalibrationScores, precision: float, run: Run) -> A
         each = ", ".join(f"{threshold.images} of {name}-shot classes" for name, (_, threshold) in found.items())
         needed = min(threshold.needed for threshold in thresholds)
         raise EvenhandError(
-            f"A precision of {precision:g} cannot be shown for any answer of {run.path}: it has calibration images "
+            f"A precision of {precision:.10g} cannot be shown for any answer of {run.path}: it has calibration images "
             f"predicted as follows: {each}, of which {needed} or more must be right in a group; ask for less, or train "
             "with a larger data.calibration_fraction."
         )
@@ -287,29 +289,32 @@ def summarise_answers(rule: AnswerRule, predictions: Predictions) -> dict[str, A
             "threshold": threshold.value,
             "calibration_images": threshold.images,
             "needed": threshold.needed,
-            **_precision(answered, correct, np.isin(predicted, classes)),
+            **_precision(answered, correct, np.isin(predicted, classes), predictions.groups),
         }
         for name, (classes, threshold) in rule.thresholds.items()
     }
     return {
         "min_precision": rule.precision,
         "confidence": 1 - DELTA,
-        **_precision(answered, correct, np.ones_like(answered)),
+        **_precision(answered, correct, np.ones_like(answered), predictions.groups),
         "groups": groups,
         "notes": rule.describe(),
     }
 
 
-def _precision(answered: NDArray[np.bool_], correct: NDArray[np.bool_], mine: NDArray[np.bool_]) -> dict[str, Any]:
+def _precision(
+    answered: NDArray[np.bool_], correct: NDArray[np.bool_], mine: NDArray[np.bool_], groups: NDArray[np.str_] | None
+) -> dict[str, Any]:
     chosen = answered & mine
     number = int(chosen.sum())
     precision = float(correct[chosen].mean()) if number else None
-    ends = None if precision is None else [float(end) for end in wilson_interval(precision, number)]
+    own = None if groups is None else groups[chosen]
+    low, high = class_recall_intervals(correct[chosen], np.zeros(number, np.int64), 1, groups=own)
     return {
         "images": int(mine.sum()),
         "unsure": 1 - number / int(mine.sum()) if mine.any() else None,
         "precision": precision,
-        "interval": ends,
+        "interval": None if np.isnan(low[0]) else [float(low[0]), float(high[0])],
     }
 
 

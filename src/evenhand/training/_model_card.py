@@ -179,7 +179,7 @@ def _decisions(about: Published) -> list[str]:
             if row["coverage"] is not None
         ]
         lines.append(
-            f"Prediction sets of the test images have {sets['mean_size']:.3g} classes on average, {sets['unsure']:.1%} "
+            f"Prediction sets of the test images have {sets['mean_size']:.2f} classes on average, {sets['unsure']:.1%} "
             f"of them several and {sets['full']:.1%} all. Mean coverage of classes with enough calibration images, "
             f"with 95% intervals: {', '.join(found) or 'no class was tested'}."
         )

@@ -42,6 +42,11 @@ def _matrix(rows: list[list[str]], class_names: Sequence[str]) -> NDArray[np.flo
     if len(rows[0]) + 1 == max(map(len, rows)):  # a heading without a name for the true classes
         rows = [["", *rows[0]], *rows[1:]]
     predicted, true = rows[0][1:], [row[0] for row in rows[1:]]
+    if rows[0][0].lower().startswith("pred"):  # as pandas names the rows of a table
+        raise ValueError(
+            f"its rows must be true classes and its columns predicted ones, but its first cell is {rows[0][0]!r}; "
+            "transpose it, or name that cell true"
+        )
     if len(set(predicted) & set(class_names)) < 2:
         raise ValueError(f"its first row must name the predicted classes, got {','.join(rows[0])!r}")
     check_classes(predicted, class_names, "cost", "columns")

@@ -190,7 +190,7 @@ def evaluate_costs(run: Run, predictions: Predictions, costs: Path | str, prior:
     matrix = read_costs(costs, predictions.class_names)
     change = change_prior(run, prior or "uniform")
     probabilities = np.exp(replace(predictions, adjustment=change.added_to_logits).log_probabilities())
-    found = cost_of_decisions(probabilities, predictions.targets, matrix, change.shares)
+    found = cost_of_decisions(probabilities, predictions.targets, matrix, change.shares, groups=predictions.groups)
     return {
         "prior": change.prior,
         "realised": found.realised,

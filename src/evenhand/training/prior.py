@@ -62,7 +62,8 @@ def change_prior(run: Run, prior: str) -> PriorChange:
 
     Args:
         run: a finished run, or a model folder.
-        prior: `uniform`, `train` (the shares of the training images) or a file, as `read_shares` takes it.
+        prior: `uniform`, `train` (the shares of the training images, with those of validation and calibration) or a
+            file, as `read_shares` takes it.
 
     Raises:
         EvenhandError: the run's probabilities hold for no known class shares, or the file cannot be read.
@@ -90,7 +91,7 @@ class KnownShares:
 
     class_names: tuple[str, ...]
     train: NDArray[np.float64]
-    """(K,): of the training images."""
+    """(K,): of the training images, with those set aside for validation and calibration."""
     logits: NDArray[np.float64] | None
     """(K,): those that the network's logits hold for; None: for none that are known."""
     objective: str
@@ -106,7 +107,8 @@ def known_shares(run: Run) -> KnownShares:
         return KnownShares(stored.class_names, np.array(stored.train_prior), logits, stored.objective)
     objective = training_objective(run)
     implied, advice = objective.prior(), "" if corrections(objective) else "; use --adjust"
-    train, logits = class_prior(objective.stats.counts), None if implied is None else class_prior(implied)
+    # Validation and calibration images, of which rare classes give more, belong to the shares of the source.
+    train, logits = class_prior(run.predictions.train_counts), None if implied is None else class_prior(implied)
     return KnownShares(run.predictions.class_names, train, logits, str(objective.spec), advice)
 
 
