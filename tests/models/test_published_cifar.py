@@ -15,7 +15,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.batches import Preprocessing
 from evenhand.data.sources import load_source
 from evenhand.metrics.classification import accuracy, class_recall, confusion_matrix
-from evenhand.metrics.priors import adjust_logits
+from evenhand.metrics.priors import subtract_prior
 from evenhand.models.build import build_model
 from evenhand.models.cifar import fill_head
 from evenhand.models.classifier import Classifier
@@ -89,7 +89,7 @@ def test_cifar10_is_classified_as_published() -> None:
     assert accuracy(confusion) == pytest.approx(0.7192, abs=1e-9)
     recalls = [0.964, 0.984, 0.847, 0.790, 0.807, 0.603, 0.669, 0.607, 0.434, 0.487]
     assert class_recall(confusion).tolist() == pytest.approx(recalls, abs=1e-9)
-    adjusted = confusion_matrix(table.labels[test], adjust_logits(logits, COUNTS).argmax(1), 10)
+    adjusted = confusion_matrix(table.labels[test], subtract_prior(logits, COUNTS).argmax(1), 10)
     assert accuracy(adjusted) == pytest.approx(0.7808, abs=1e-9)
 
 
