@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -34,6 +35,21 @@ def root_page(path: Path) -> str:
         return f"[{label}]({inside})" if inside != address and not inside.endswith("/") else label
 
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", local, text)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Remove the roles of docstrings: they are for Sphinx."""
+    return re.sub(r":(?:func|class|meth|mod|data|attr|math):<code>~?", "<code>", html)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Take the script that searches without a server from the site, not from the network."""
+    return output.replace("https://unpkg.com/iframe-worker/shim", get_relative_url("site.js", page.url))
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same for the page of what is not found, which is at no fixed address."""
+    return output_content.replace('<script src="https://unpkg.com/iframe-worker/shim"></script>', "")
 
 
 def on_files(files: Files, config: Any) -> Files:

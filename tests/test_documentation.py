@@ -77,6 +77,14 @@ def test_python_without_prompts_runs(
     assert "new/1.jpg" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    """`make docs` checks the anchors too, but takes longer."""
+    links = re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", page.read_text(encoding="utf-8"))
+    missing = [each for each in links if not re.match(r"https?:", each) and not (page.parent / each).exists()]
+    assert not missing
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= 8000
 

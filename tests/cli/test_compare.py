@@ -29,6 +29,7 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path, request: p
     assert code == 0, err
     assert "Verdict" in out
     assert "cce" in out
+    assert re.search(r"^use (ce|cce): evenhand predict both IMAGES$", out, re.MULTILINE)
     folder = tmp_path / "both"
     content = json.loads((folder / "comparison.json").read_text("utf-8"))
     assert (content["objectives"], content["seeds"], content["baseline"]) == (["ce", "cce"], [0, 1], "ce")

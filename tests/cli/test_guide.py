@@ -1,8 +1,10 @@
 """The guide in the terminal, and help that is grouped by panel."""
 
+import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from evenhand.cli import app, main
 from evenhand.cli.guide import guide_folder
@@ -56,6 +58,19 @@ def test_long_help_is_grouped(verb: str, capsys) -> None:
     where = {line.split()[0]: heads.index(head) for head, block in _blocks(lines) for line in block}
     assert where["--imbalance"] == heads.index("Data:")
     assert where["--model"] == heads.index("Network:")
+
+
+@pytest.mark.parametrize("words", [*sorted(get_command(app).commands), "config copy", "cache clear"])
+def test_help_is_plain_at_80_columns(words: str, capsys, monkeypatch) -> None:
+    """Arguments in capitals and brackets, as most programs have them; no type names of the parser, no long lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        app([*words.split(), "--help"])
+    help_text = capsys.readouterr().out
+    assert max(map(len, help_text.splitlines())) <= 80
+    usage = help_text.partition("\n")[0].removeprefix(f"Usage: pytest {words} ")
+    assert usage == usage.upper(), usage
+    assert not re.search(r"[{}]|range>|\[required|x[<>]=", help_text)
 
 
 def _blocks(lines: list[str]) -> list[tuple[str, list[str]]]:

@@ -95,7 +95,9 @@ def test_out_is_written_whole_or_not_at_all(
     good, bad, target = photos_run.photos / photos_run.ids()[0], tmp_path / "bad.jpg", tmp_path / "new" / "rows.csv"
     bad.write_bytes(b"")
     command = ["predict", photos_run.run, good, bad, "--batch-size", "1", "--out", target]
-    assert_one_sentence(evenhand(capsys, monkeypatch, *command), "bad.jpg: the file is empty; --skip-bad")
+    assert_one_sentence(
+        evenhand(capsys, monkeypatch, *command), "bad.jpg: the file is empty; leave it out with --skip-bad"
+    )
     assert not target.exists()
     code, out, err = evenhand(capsys, monkeypatch, *command, "--skip-bad")
     assert (code, out) == (0, "")

@@ -66,7 +66,8 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
         assert re.fullmatch(pattern.format(number), line), line
     assert "\x1b" not in done.stdout + done.stderr
     folder = Path("runs") / "digits_exp-20_cce_resnet8_seed0"
-    *_, first_named, second_named, kept = done.stdout.splitlines()
+    *_, use, first_named, second_named, kept = done.stdout.splitlines()
+    assert use == f"use it: evenhand predict {folder} IMAGES"
     assert (first_named, second_named) == (f"run: {folder}", f"report: {folder / 'report.html'}")
     assert re.match(r"kept: [\d.]+ (kB|MB)", kept)
     summary = Run(tmp_path / folder).summary

@@ -462,7 +462,7 @@ def test_tiny_imagenets_zip_is_unpacked(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_what_is_missing_is_named(tmp_path: Path, name: str, files: str, place: str) -> None:
-    message = rf"Cannot find {name} and may not download it; put {files} into {tmp_path}{place}\.$"
+    message = rf"Cannot find {name}, and it is not downloaded here; put {files} into {tmp_path}{place}\.$"
     with pytest.raises(EvenhandError, match=message):
         BENCHMARKS[name].load(tmp_path, download=False)
     assert os.listdir(tmp_path) == []

@@ -39,7 +39,10 @@ def test_all_entries_are_crossed(tmp_path: Path) -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"objectives": ["ce", "xent"]}, "There is no objective 'xent'; there are ce, erm, focal, cce, "),
-    ({"objectives": ["cce:gama=2"]}, "Cannot train with 'cce:gama=2': cce takes gamma and share"),
+    (
+        {"objectives": ["cce:gama=2"]},
+        "Cannot train with 'cce:gama=2': cce takes gamma, share, spare, rivals, on; did you mean gamma?",
+    ),
     ({"objectives": []}, "A grid needs at least one objective, got none."),
     ({"objectives": ["ce", "cce", "ce"]}, "The objective 'ce' is given twice; leave one out."),
     ({"objectives": ["ce", "erm"]}, "The objective 'erm' is given twice, first as 'ce'; leave one out."),

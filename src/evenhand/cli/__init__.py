@@ -43,7 +43,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, str]] = {
     train: ("evenhand train photos/", "evenhand train cifar10 --imbalance exp:100 --objective balanced-softmax+cce"),
     compare: ("evenhand compare photos/", "evenhand compare digits --imbalance exp:20 --objectives ce,cce --seeds 3"),
     objectives: ("evenhand objectives", "evenhand objectives --json"),
-    evaluate: ("evenhand evaluate runs/photos", "evenhand evaluate runs/photos --adjust auto"),
+    evaluate: ("evenhand evaluate runs/first", "evenhand evaluate runs/first --adjust auto"),
     predict: ("evenhand predict runs/photos holiday.jpg", "evenhand predict runs/photos inbox/ --out inbox.csv"),
     export: ("evenhand export runs/photos --onnx photos.onnx", "evenhand export photos.safetensors --onnx photos.onnx"),
     report: ("evenhand report runs/photos", "evenhand report runs/a runs/b --out both.html"),

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.help import GroupedCommand
 from evenhand.cli.output import echo, two_examples
 
 cache = typer.Typer(
@@ -21,7 +22,7 @@ def _listing(context: typer.Context) -> None:
         listing()
 
 
-@cache.command("list", epilog=two_examples("evenhand cache list", "evenhand cache list | tail -1"))
+@cache.command("list", cls=GroupedCommand, epilog=two_examples("evenhand cache list", "evenhand cache list | tail -1"))
 def listing() -> None:
     """List the folders of the cache with their sizes."""
     from evenhand.core.cache import cache_root, list_cache
@@ -38,7 +39,7 @@ def listing() -> None:
         echo(f"  {line}")
 
 
-@cache.command(epilog=two_examples("evenhand cache clear", "evenhand cache clear pixels data"))
+@cache.command(cls=GroupedCommand, epilog=two_examples("evenhand cache clear", "evenhand cache clear pixels data"))
 def clear(
     parts: Annotated[
         list[str] | None, typer.Argument(help="Folders to remove; default: pixels, features and tables.")

@@ -135,7 +135,8 @@ def compare(
             echo(f"\n{cost_table(comparison.costs)}")
         echo(f"\n{unsure_sentence(comparison, plan.folder)}".rstrip())
         tables = ", ".join(path.name for path in written)
-        echo(f"\n{GUIDE}\ncomparison: {plan.folder}\nreport: {page}\ntables: {tables}, in the same folder")
+        echo(f"\n{GUIDE}\nuse {comparison.recommended}: evenhand predict {shlex.quote(str(plan.folder))} IMAGES")
+        echo(f"comparison: {plan.folder}\nreport: {page}\ntables: {tables}, in the same folder")
         show_kept(plan.folder)
     show_failures(progress.failures)
     if progress.failures:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from evenhand.cli.help import GroupedCommand
 from evenhand.cli.options import RECIPE_NAMES
 from evenhand.cli.output import echo, two_examples
 
@@ -17,7 +18,7 @@ config = typer.Typer(
 )
 
 
-@config.command(epilog=two_examples("evenhand config show", "evenhand config show paper"))
+@config.command(cls=GroupedCommand, epilog=two_examples("evenhand config show", "evenhand config show paper"))
 def show(
     recipe: Annotated[str | None, typer.Argument(help=f"{RECIPE_NAMES}.")] = None,
 ) -> None:
@@ -39,7 +40,8 @@ def show(
 
 
 @config.command(
-    epilog=two_examples("evenhand config copy small mine.yaml", "evenhand config copy paper recipes/long.yaml")
+    cls=GroupedCommand,
+    epilog=two_examples("evenhand config copy small mine.yaml", "evenhand config copy paper recipes/long.yaml"),
 )
 def copy(
     recipe: Annotated[str, typer.Argument(help=f"{RECIPE_NAMES}.")],

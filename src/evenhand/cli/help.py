@@ -1,5 +1,6 @@
 """Help of commands with many options: grouped by panel, in plain text. Wrong options are quoted in short."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -39,7 +40,15 @@ def panel(key: str) -> str:
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists arguments, then its own options, then those of a run by panel."""
+    """A command whose help lists arguments, then its own options, then those of a run by panel.
+
+    Arguments are in capitals, optional ones in brackets, with every version of Typer.
+    """
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows the command's name in its usage."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return ["[OPTIONS]", *(_name(each) if each.required else f"[{_name(each)}]" for each in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one list per panel."""
@@ -51,10 +60,25 @@ class GroupedCommand(TyperCommand):
             return order.index(getattr(parameter, "rich_help_panel", None) or OWN)
 
         for where, parameters in groupby(sorted(self.get_params(ctx), key=place), key=place):
-            rows = [row for parameter in parameters if (row := parameter.get_help_record(ctx))]
+            rows = [row for parameter in parameters if (row := _row(parameter, ctx))]
             if rows:
                 with formatter.section("Arguments" if where < 0 else order[where]):
                     formatter.write_dl(rows)
+
+
+def _name(argument: Any) -> str:
+    name = (argument.metavar or argument.name).upper()
+    return f"{name}..." if argument.nargs == -1 and "..." not in name else name
+
+
+def _row(parameter: Any, ctx: Any) -> tuple[str, str] | None:
+    """Return name and help of a parameter, without the range of a number and without [required]."""
+    record = parameter.get_help_record(ctx)
+    if record is None:
+        return None
+    name, text = record
+    text = re.sub(r"(; |\s+\[)?(required|[\d.]*[<=]*x[<>=]+[\d.]+)\]$", lambda found: "]" * (found[1] == "; "), text)
+    return _name(parameter) if parameter.param_type_name == "argument" else name.replace(" range>", ">"), text
 
 
 class ShortRefusals(TyperGroup):

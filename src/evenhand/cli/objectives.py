@@ -1,10 +1,15 @@
 """`evenhand objectives`: list the parts of objectives."""
 
-from typing import Annotated
+from textwrap import wrap
+from typing import Annotated, Any
 
 import typer
 
 from evenhand.cli.output import cell, echo_json
+
+INDENT = 19
+"""Columns before the descriptions."""
+WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 
 
 def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
@@ -25,12 +30,18 @@ def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print every
         echo_json([asdict(part) for part in parts], indent=2)
         return
     console = Console(highlight=False)
+
+    def show(text: str, first: str = "", style: str = "") -> None:
+        more = " " * (INDENT + 2 * (style == "dim")) * bool(first)
+        for line in wrap(text, min(console.width, 100), initial_indent=first, subsequent_indent=more, **WHOLE):
+            console.print(cell(line), style=style, soft_wrap=True)
+
     for kind, of_kind in groupby(parts, key=lambda part: part.kind):
-        console.print(cell(f"{kind}: {KINDS[kind]}"), style="bold", soft_wrap=True)
+        show(f"{kind}: {KINDS[kind]}", style="bold")
         for part in of_kind:
-            console.print(cell(f"  {part.name:<16} {part.help}"), soft_wrap=True)
+            show(part.help, f"  {part.name:<{INDENT - 2}}")
             for name, text in part.settings.items():
-                console.print(cell(f"  {'':<16} {part.name}:{name}=  {text}"), style="dim", soft_wrap=True)
+                show(f"{part.name}:{name}=  {text}", " " * INDENT, "dim")
             if part.tuning_grid:
-                tried = f"compare --tune also tries {', '.join(part.tuning_grid)}"
-                console.print(cell(f"  {'':<16} {tried}"), style="dim", soft_wrap=True)
+                show(f"compare --tune also tries {', '.join(part.tuning_grid)}", " " * INDENT, "dim")
+    show("H: cross entropy, C: complement entropy, K: number of classes (evenhand guide loss)")

@@ -1,5 +1,6 @@
 """Progress of a training run: a bar in a terminal, lines in a pipe, JSON lines, or nothing."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -123,5 +124,5 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
     echo(f"mean recall: {', '.join(listed)}; worst class {worst['name']!r} {worst['recall']:.1%}")
     for note in summary["notes"]:
         echo(note)
-    echo(f"run: {path}\nreport: {page}")
+    echo(f"use it: evenhand predict {shlex.quote(str(path))} IMAGES\nrun: {path}\nreport: {page}")
     show_kept(path)

@@ -44,7 +44,9 @@ def train(
         config, why = make_run_config(options.recipe, options.config, options.settings, **flags)
     else:
         if first is None or stage is None or resume is not None or others:
-            raise EvenhandError(f"A second stage is --from RUN --stage {STAGES}; it takes all but --epochs from RUN.")
+            raise EvenhandError(
+                f"A second stage is --from RUN --stage {STAGES}; SOURCE and all but --epochs are those of RUN."
+            )
         from evenhand.training.second_stage import second_stage
 
         config = second_stage(first, stage, epochs=flags["epochs"])

@@ -43,6 +43,8 @@ def _bounds(metadata: Sequence[Any]) -> str:
         for name in ("ge", "gt", "le", "lt")
         if getattr(each, name, None) is not None and abs(getattr(each, name)) < 2**62
     }
+    if "ge" in limits and "le" in limits:
+        return f" from {limits['ge']:g} to {limits['le']:g}"
     lower = f"of {limits['ge']:g} or more" if "ge" in limits else f"above {limits['gt']:g}" if "gt" in limits else ""
     upper = f"up to {limits['le']:g}" if "le" in limits else f"below {limits['lt']:g}" if "lt" in limits else ""
     return " ".join(["", *filter(None, [lower, "and" * bool(lower and upper), upper])]) if lower or upper else ""

@@ -77,7 +77,7 @@ def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: boo
         ...     fetch("cats", [remote], Path("/data"), download=False)
         ... except EvenhandError as error:
         ...     print(error)
-        Cannot find cats and may not download it; put cats.zip into /data.
+        Cannot find cats, and it is not downloaded here; put cats.zip into /data.
     """
     missing = [remote for remote in remotes if not (folder / remote.file).is_file()]
     if not missing:
@@ -85,7 +85,7 @@ def fetch(source: str, remotes: Sequence[Remote], folder: Path, *, download: boo
     *others, last = [remote.file for remote in missing]
     remedy = f"put {', '.join(others)}{' and ' * bool(others)}{last} into {folder}."
     if not download:
-        raise MissingData(f"Cannot find {source} and may not download it; {remedy}")
+        raise MissingData(f"Cannot find {source}, and it is not downloaded here; {remedy}")
     for remote in missing:
         with replacing(folder / remote.file) as temporary:
             with temporary.open("wb") as file:

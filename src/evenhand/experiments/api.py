@@ -163,7 +163,7 @@ def plan_comparison(
     tuned = _tuned_settings(base, objectives, table) if tune else {}
     chosen = None if baseline is None else ObjectiveSpec(baseline)
     if chosen is not None and chosen not in {*specs, *(each for settings in tuned.values() for each in settings)}:
-        raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}.")
+        raise EvenhandError(f"The baseline {baseline!r} is not among the objectives {given!r}; add it to --objectives.")
     folder = _default_folder(base) if out is None else Path(out)
     fixed = "rotate" in base.data.model_fields_set or base.start.weights is not None or table.splits is not None
     if not (tune or fixed):

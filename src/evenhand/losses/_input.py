@@ -244,8 +244,11 @@ def reduce(rows: Tensor, total: Tensor | None, reduction: str, input: Tensor) ->
     return like_cross_entropy(loss, input)
 
 
+WITH_AUTOCAST = frozenset(filter(torch.amp.is_autocast_available, ("cpu", "cuda", "hpu", "mps", "xla", "xpu")))
+"""Asked once: torch.compile of torch 2.5 cannot trace the question."""
+
+
 def like_cross_entropy(loss: Tensor, input: Tensor) -> Tensor:
     """Cast a loss to the dtype that cross entropy of the input would have."""
-    device = input.device.type
-    wide = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    wide = input.device.type in WITH_AUTOCAST and torch.is_autocast_enabled(input.device.type)
     return loss if wide else loss.to(input.dtype)

@@ -206,8 +206,12 @@ def _parse_part(given: SpecPart, spec: str) -> Part:
     part = PARTS[names[given.name]]
     settings = list(part.model_fields)
     if given.value is not None or not set(given.options) <= set(settings):
-        takes = f"takes {' and '.join(settings)}" if settings else "takes no options"
-        raise EvenhandError(f"Cannot train with {spec!r}: {given.name} {takes}.")
+        takes = ", ".join(settings) or "no options"
+        near = [
+            each for name in given.options if name not in settings for each in difflib.get_close_matches(name, settings)
+        ]
+        hint = f"; did you mean {near[0]}?" if near else "."
+        raise EvenhandError(f"Cannot train with {spec!r}: {given.name} takes {takes}{hint}")
     try:
         return part.model_validate({key: _parse_value(text) for key, text in given.options.items()})
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Sequence
 
 from evenhand.core.errors import EvenhandError, reason
@@ -26,17 +27,22 @@ def describe_runs(jobs: Sequence[Job], store: RunStore, workers: int | None = No
     if not jobs:
         return ["No runs are needed; it takes a minute at most."]
     busy = busy_warning()  # before the measurement adds its own load
-    lines, left = [f"Runs ({len(jobs)}):"], []
+    rows: dict[str, list[bool]] = {}
+    left = []
     trained = tested = 0
     for job in jobs:
         config, size = job.config, size_of(job.config.data)
-        images = size.train * config.epochs
         done = store.find(job) is not None
-        lines.append(f"  {job.folder.name}: {config.epochs} epochs, {'done' if done else f'{images:,} images'}")
+        name = re.sub(r"_seed\d+-\w+$", "", job.folder.name)
+        rows.setdefault(f"{name}: {config.epochs} epochs x {size.train:,} images", []).append(done)
         if not done:
             left.append(config)
-            trained += images
+            trained += size.train * config.epochs
             tested += size.test * (config.epochs if config.track_test else 1)
+    lines = [f"Runs ({len(jobs)}):"]
+    for row, done_runs in rows.items():
+        seeds = f"{len(done_runs)} seed{'s' * (len(done_runs) != 1)}"
+        lines.append(f"  {row}, {seeds}{f', {sum(done_runs)} done' * any(done_runs)}")
     lines.append(
         f"{len(jobs)} runs, {len(jobs) - len(left)} of them done; {trained:,} images to train on (all epochs) and "
         f"{tested:,} to test on"
@@ -53,7 +59,10 @@ def _time_lines(configs: Sequence[Config], workers: int) -> list[str]:
     except (RuntimeError, MemoryError) as error:  # such as a network that does not fit into memory
         return [f"the speed could not be measured here: {reason(error)}"]
     lines = [f"speed of {kind}: {speed_words(speed)}" for kind, speed in work.speeds.items()]
-    return [*lines, f"estimated time: {duration_words(work.seconds)} with {workers} runs at a time"]
+    return [
+        *lines,
+        f"estimated time: {duration_words(work.seconds)} with {workers} run{'s' * (workers != 1)} at a time",
+    ]
 
 
 def busy_warning(load: float | None = None, processors: int | None = None) -> str:
@@ -110,7 +119,7 @@ def _missing(source: str, root: str | None) -> str:
     try:
         load_source(source, data_root=root, download=False)
     except MissingData as error:
-        return f"{str(error).rstrip('.')}; or name other data with --source."
+        return f"{str(error).rstrip('.')}; or name other data with --source. The study itself downloads what it can."
     except EvenhandError as error:
         return str(error)
     return ""

@@ -361,9 +361,10 @@ def refuse_bad(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool)
     """Raise an error about the unreadable images of a batch, unless they are to be left out."""
     if not bad or skip_bad:
         return
+    advice = "--skip-bad (in Python, skip_bad=True)."
     if len(bad) == 1:
-        raise EvenhandError(f"{str(next(iter(bad.values()))).rstrip('.')}; --skip-bad leaves it out.")
+        raise EvenhandError(f"{str(next(iter(bad.values()))).rstrip('.')}; leave it out with {advice}")
     named = ", ".join(f"{part[position]} ({error.reason})" for position, error in list(bad.items())[:3])
     raise EvenhandError(
-        f"{len(bad)} images cannot be read: {named}{', ...' if len(bad) > 3 else ''}; --skip-bad leaves them out."
+        f"{len(bad)} images cannot be read: {named}{', ...' if len(bad) > 3 else ''}; leave them out with {advice}"
     )

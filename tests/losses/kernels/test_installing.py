@@ -4,11 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
 import pytest
+import torch
 
 from evenhand.losses.kernels import native
 
@@ -63,7 +63,7 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.packages = next(folder.glob("lib/python*/site-packages"))
         # A folder named in a .pth is searched, but the .pth files in it, as that of an editable evenhand, are not read.
-        (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        (self.packages / "borrowed.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
 
     def install(self, *what: object, environment: dict[str, str] | None = None) -> None:
         pip("--python", self.python, "install", "--no-build-isolation", *what, environment=environment)

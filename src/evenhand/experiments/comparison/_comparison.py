@@ -255,9 +255,8 @@ def _tested_values(
         for metric in (PRIMARY, "few")
     }
     if not any(each.groups.few for own in results.values() for each in own):
-        return {PRIMARY: values[PRIMARY]}, [
-            f"Classes have {counts.min():,} to {counts.max():,} training images, so shot groups are not compared."
-        ]
+        sizes = " to ".join(f"{each:,}" for each in sorted({counts.min(), counts.max()}))
+        return {PRIMARY: values[PRIMARY]}, [f"Classes have {sizes} training images, so shot groups are not compared."]
     if all(len(values["few"][name]) == len(own) for name, own in results.items()):
         return values, []
     return {PRIMARY: values[PRIMARY]}, ["No few-shot class has a test image, so balanced accuracy alone is compared."]
