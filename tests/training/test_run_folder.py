@@ -164,11 +164,15 @@ def test_thumbnails(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     right = predictions.predicted() == predictions.targets
     with np.load(folder / "thumbnails.npz") as stored:
         images, index, ids = stored["images"], stored["index"], stored["ids"]
-    errors = min(most, int((~right).sum()))
-    assert errors == most or most == 200
-    assert not right[index[:errors]].any()
+    assert len(index) == len(set(index.tolist()))
+    first = min(most, int((~right).sum()))
+    assert first == most or most == 200
     confidence = np.exp(predictions.log_probabilities().max(1))
-    assert confidence[index[:errors]].tolist() == sorted(confidence[~right].tolist(), reverse=True)[:errors]
+    assert confidence[index[:first]].tolist() == sorted(confidence[~right].tolist(), reverse=True)[:first]
+    errors = int((~right[index]).sum())
+    assert not right[index[:errors]].any()
+    weak = np.bincount(predictions.targets[index[:errors]], minlength=10)
+    assert (weak >= np.minimum(np.bincount(predictions.targets[~right], minlength=10), 5)).all()
     assert right[index[errors:]].all()
     shown = np.bincount(predictions.targets[index[errors:]], minlength=10)
     assert shown.tolist() == np.minimum(np.bincount(predictions.targets[right], minlength=10), 5).tolist()
@@ -188,6 +192,18 @@ def test_thumbnails_of_large_images_are_small() -> None:
     small = make_thumbnails(prepared, predictions)
     assert len(small.images) <= 250
     assert small.images.shape[1:] == (50, 50, 1)
+
+
+def test_weak_classes_have_pictures_however_unsure_their_errors_are() -> None:
+    prepared = prepare(tiny(), progress=False)
+    rows, counts, table = prepared.splits.test, prepared.splits.counts, prepared.table
+    labels = table.labels[rows]
+    logits = 9 * np.eye(10, dtype=np.float32)[(labels + (np.arange(len(labels)) % 3 > 0)) % 10]  # two thirds wrong
+    logits[labels == 7] = np.eye(10, dtype=np.float32)[8]
+    assert ((logits.argmax(1) != labels) & (labels != 7)).sum() > 200
+    small = make_thumbnails(prepared, Predictions(logits, labels, table.ids[rows], table.class_names, counts))
+    assert (labels[small.index] == 7).sum() == 5
+    assert len(small.index) == len(set(small.index.tolist()))
 
 
 @pytest.mark.parametrize(("most", "each"), [(200, 5), (30, 3), (4, 1)])

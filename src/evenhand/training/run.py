@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.locks import LOCK, claimed
 from evenhand.core.seeds import stream
+from evenhand.metrics.classification import class_recall
 from evenhand.metrics.predictions import Predictions
 from evenhand.models.build import require_model
 from evenhand.models.transform import centre_crop
@@ -34,6 +35,7 @@ REFITTED = (
 )
 MOST_FEATURES = 10_000
 MOST_ERRORS, MOST_CORRECT, CORRECT_PER_CLASS, LARGEST_THUMBNAIL = 200, 200, 5, 96
+WEAK_CLASSES, ERRORS_PER_WEAK_CLASS = 20, 5
 
 
 def train_run(config: Config, folder: Path | str, *, command: str = "", callback: Callback | None = None) -> Run:
@@ -231,11 +233,15 @@ def _predict(trainer: Trainer, split: RunSplit) -> tuple[Predictions, NDArray[np
 
 
 def make_thumbnails(prepared: PreparedData, predictions: Predictions) -> Thumbnails:
-    """Return thumbnails of the most confident errors and of a few correct images per class."""
+    """Return thumbnails of the most confident errors, over all and of each weak class, and of correct images."""
     predicted = predictions.predicted()
     confidence = predictions.confidences()
     wrong = np.flatnonzero(predicted != predictions.targets)
-    shown = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST_ERRORS]
+    wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
+    weakest = np.argsort(class_recall(predictions.confusion), kind="stable")[:WEAK_CLASSES]
+    # Errors of a weak class among many may all be less confident than the first ones.
+    weak = [wrong[predictions.targets[wrong] == k][:ERRORS_PER_WEAK_CLASS] for k in weakest]
+    shown = np.array(list(dict.fromkeys(np.concatenate([wrong[:MOST_ERRORS], *weak]).tolist())), np.int64)
     each = max(1, min(CORRECT_PER_CLASS, MOST_CORRECT // predictions.num_classes))
     correct = [
         np.flatnonzero((predicted == k) & (predictions.targets == k))[:each] for k in range(predictions.num_classes)
