@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 
 from evenhand.core.errors import EvenhandError
+from evenhand.experiments.comparison import judge_differences
 from evenhand.report.figures import (
+    class_distribution,
+    complement_entropy_curves,
     confusion_matrices,
+    coverage_by_class,
     error_curves,
+    error_study,
+    feature_embeddings,
     history_curves,
     recall_by_count,
     recall_difference,
     reliability,
+    verdict_picture,
 )
 from evenhand.report.figures.given import predictions_of
 from evenhand.runs.comparison import Comparison
@@ -69,6 +76,59 @@ def test_every_figure_takes_them(run: Run, compared: Path) -> None:
         lines = history_curves(given, "train_loss", label="loss").axes[0].get_lines()
         assert lines[0].get_ydata().tolist() == [run.history[0]["train_loss"]]
     assert error_curves(run, column="val_accuracy").axes
+
+
+def test_counts_are_drawn_from_whatever_has_them(run: Run, compared: Path) -> None:
+    counts = run.predictions.train_counts
+    for given in (run, str(run.path), run.predictions, compared, {"mine": [run]}):
+        bars = class_distribution(given).axes[0].patches
+        assert sorted(bar.get_height() for bar in bars) == sorted(counts.tolist())
+    with pytest.raises(EvenhandError, match="Figures are drawn from predictions, runs or a comparison, not from int64"):
+        class_distribution(counts)
+
+
+def test_histories_are_of_runs_in_a_mapping_too(run: Run, compared: Path) -> None:
+    expected = [run.history[0]["train_loss"]]
+    for given in ({"a": run}, {"a": [run, str(run.path)]}, {"a": [run.history, run]}):
+        [line] = history_curves(given, "train_loss", label="loss").axes[0].get_lines()
+        assert line.get_ydata().tolist() == expected
+    with pytest.raises(EvenhandError, match="'mine' is a comparison of several objectives"):
+        history_curves({"mine": compared}, "train_loss", label="loss")
+    for given in (run.predictions, [run.predictions], {"a": run.predictions}):
+        with pytest.raises(EvenhandError, match="more than predictions hold; give the run or its folder"):
+            complement_entropy_curves(given)
+
+
+def test_maps_and_errors_are_drawn_from_runs(run: Run, compared: Path) -> None:
+    for given, titles in ((run, ["cce"]), (compared, ["all objectives (equal features)"]), ({"mine": run}, ["mine"])):
+        assert [title for axes in feature_embeddings(given).axes if (title := axes.get_title(loc="left"))] == titles
+    with pytest.raises(EvenhandError, match="more than predictions hold"):
+        feature_embeddings(run.predictions)
+    kept = run.thumbnails
+    expected = [text.get_text() for text in error_study(run.predictions, kept.images, kept.ids.tolist()).texts]
+    for given in (run, str(run.path)):
+        assert [text.get_text() for text in error_study(given).texts] == expected
+    with pytest.raises(EvenhandError, match="Predictions hold no images"):
+        error_study(run.predictions)
+
+
+def test_the_verdict_is_drawn_from_a_comparison(run: Run, tmp_path: Path) -> None:
+    differences = judge_differences({"balanced_accuracy": {"ce": [0.5, 0.6, 0.55], "cce": [0.7, 0.8, 0.72]}}, "ce")
+    folder = write_comparison(tmp_path, differences=[each.model_dump(mode="json") for each in differences])
+    assert Comparison.read(folder).baseline == "ce"
+    for given in (folder, str(folder), Comparison.read(folder)):
+        axes = verdict_picture(given).axes[0]
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["cce"]
+        assert "vs. ce" in axes.get_xlabel()
+    with pytest.raises(EvenhandError, match="name of the baseline is missing"):
+        verdict_picture(differences)
+    with pytest.raises(EvenhandError, match="is no comparison: it is a run"):
+        verdict_picture(run)
+
+
+def test_the_coverage_of_a_folder_is_that_of_its_run(run: Run) -> None:
+    with pytest.raises(EvenhandError, match="has no calibration images"):
+        coverage_by_class(str(run.path))
 
 
 def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from evenhand.data.road_marking import COUNTS as ROAD_MARKING
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Drawn, predictions_of
 from evenhand.report.figures.page_figure import PageFigure, Shown, bar_tooltips, by_class
 from evenhand.report.figures.style import (
     GROUP_COLOURS,
@@ -36,14 +37,19 @@ _OVERLAID = ("#8CC6E8", "#0072B2", "#003B5C")
 
 
 def class_distribution(
-    counts: Sequence[int], class_names: Sequence[str], groups: Sequence[str], *, title: str = ""
+    counts: Sequence[int] | NDArray[np.int64] | Drawn,
+    class_names: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    *,
+    title: str = "",
 ) -> Figure:
     """Draw the training images of each class, the largest class first, coloured by shot group.
 
     Args:
-        counts: training images per class, (K,).
-        class_names: (K,).
-        groups: `many`, `medium` or `few` of each class, (K,).
+        counts: training images per class, (K,); or predictions, runs, a comparison, or folders of these, of which the
+            first is drawn.
+        class_names: (K,), for counts.
+        groups: `many`, `medium` or `few` of each class, (K,); None: by the counts.
         title: above the figure.
 
     Example:
@@ -52,8 +58,15 @@ def class_distribution(
         >>> [text.get_text() for text in figure.axes[0].get_xticklabels()]
         ['cat', 'dog', 'owl']
     """
-    order = from_most_to_fewest(np.asarray(counts))
-    ordered = np.asarray(counts)[order]
+    if class_names is None:
+        first = first_of(predictions_of(counts))  # type: ignore[arg-type]
+        counts, class_names = first.train_counts, first.class_names
+    counts = np.asarray(counts)
+    if groups is None:
+        found = find_shot_groups(counts)
+        groups = [found.of(k) for k in range(len(counts))]
+    order = from_most_to_fewest(counts)
+    ordered = counts[order]
     colours = [GROUP_COLOURS[groups[k]] for k in order]
     names = [literal(class_names[k]) for k in order]
     if len(order) > MOST_NAMED:
@@ -182,9 +195,7 @@ def paper_distributions() -> dict[str, dict[str, list[int]]]:
 
 def _on_page(data: ReportData, _: str) -> Shown:
     first = first_of(data.predictions())
-    groups = find_shot_groups(first.train_counts)
-    names = [groups.of(k) for k in range(first.num_classes)]
-    figure = class_distribution(first.train_counts.tolist(), first.class_names, names)
+    figure = class_distribution(first)
     order = from_most_to_fewest(first.train_counts).tolist()
     texts = [f"{first.class_names[k]}: {first.train_counts[k]:,} training images" for k in order]
     alt = (

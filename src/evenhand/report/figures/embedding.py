@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
+from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Folder, runs_of
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     CLASS_COLOURS,
@@ -31,6 +33,8 @@ from evenhand.report.figures.style import (
     width_of,
     wrap,
 )
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.run import Run
 
 MOST_POINTS = 2_000
 FEWEST_POINTS = 10
@@ -42,10 +46,10 @@ MOST_LABELS = 60
 
 
 def feature_embeddings(
-    features: Mapping[str, NDArray[np.floating]],
-    targets: NDArray[np.int64],
-    class_names: Sequence[str],
-    train_counts: Sequence[int],
+    features: Mapping[str, Any] | Folder | Sequence[Folder] | Comparison,
+    targets: NDArray[np.int64] | None = None,
+    class_names: Sequence[str] = (),
+    train_counts: Sequence[int] = (),
     *,
     seed: int = 0,
 ) -> Figure:
@@ -56,10 +60,11 @@ def feature_embeddings(
     the colour shows the training images of the class, and names are written where there is room.
 
     Args:
-        features: of each model, (N, D), D may differ; rows are the same images.
-        targets: their classes, (N,).
-        class_names: (K,).
-        train_counts: training images per class, (K,).
+        features: runs, a comparison, or folders of these, of which the first seed of each objective is drawn; or the
+            features of each model, (N, D), D may differ; rows are the same images.
+        targets: for features, their classes, (N,).
+        class_names: for features, (K,).
+        train_counts: for features, training images per class, (K,).
         seed: of the choice of images and of t-SNE.
 
     Example:
@@ -71,6 +76,10 @@ def feature_embeddings(
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['ce', 'cce']
     """
+    if targets is None:
+        features, first, targets = _features_of(runs_of(features))
+        class_names, train_counts = first.class_names, first.train_counts.tolist()
+    assert isinstance(features, Mapping)
     for name, rows in features.items():
         if len(rows) != len(targets):
             raise EvenhandError(
@@ -205,9 +214,11 @@ def _marks(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
     return found
 
 
-def _on_page(data: ReportData, _: str) -> Shown:
-    """Draw the features of the first seed of each objective."""
-    found = {name: seeds[0].features for name, seeds in data.finished.items()}
+def _features_of(
+    runs: Mapping[str, Sequence[Run]],
+) -> tuple[dict[str, NDArray[np.floating]], Predictions, NDArray[np.int64]]:
+    """Return the features of the first seed of each objective for the same images, its predictions, and targets."""
+    found = {name: seeds[0].features for name, seeds in runs.items()}
     common = next(iter(found.values())).ids
     for kept in found.values():
         common = np.intersect1d(common, kept.ids)
@@ -218,12 +229,15 @@ def _on_page(data: ReportData, _: str) -> Shown:
         order = np.argsort(kept.ids)
         rows = order[np.searchsorted(kept.ids, common, sorter=order)]
         features[name] = kept.features[rows]
-    first = next(iter(data.finished.values()))[0].predictions
-    figure = feature_embeddings(
-        _merge_equal(features), kept.targets[rows], first.class_names, first.train_counts.tolist()
-    )
-    number = min(len(common), MOST_POINTS)
-    alt = f"t-SNE of the features of {number:,} test images with {', '.join(found)}, coloured by class."
+    return _merge_equal(features), next(iter(runs.values()))[0].predictions, kept.targets[rows]
+
+
+def _on_page(data: ReportData, _: str) -> Shown:
+    """Draw the features of the first seed of each objective."""
+    features, first, targets = _features_of(data.finished)
+    figure = feature_embeddings(features, targets, first.class_names, first.train_counts.tolist())
+    number, names = min(len(targets), MOST_POINTS), ", ".join(data.finished)
+    alt = f"t-SNE of the features of {number:,} test images with {names}, coloured by class."
     return Shown(figure, alt, points=True)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,7 +12,9 @@ from evenhand.core.errors import EvenhandError
 from evenhand.metrics.classification import Confusion
 from evenhand.metrics.predictions import Predictions
 from evenhand.metrics.shot_groups import find_shot_groups
+from evenhand.report.figures.given import Folder
 from evenhand.report.figures.style import INK, QUIET, new_figure, show_picture, wrap
+from evenhand.runs.run import Run
 
 KINDS = {"few": "class has few training images", "similar": "visually similar class", "other": "neither"}
 NEIGHBOURS = 3
@@ -21,14 +24,20 @@ MOST_PER_PAIR = 2
 TILE = 1.45
 
 
-def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequence[str], *, most: int = 6) -> Figure:
+def error_study(
+    predictions: Predictions | Folder,
+    images: NDArray[np.uint8] | None = None,
+    ids: Sequence[str] = (),
+    *,
+    most: int = 6,
+) -> Figure:
     """Draw the most confident errors: those of rare classes, and those between similar classes.
 
     :func:`sort_errors` assigns the cause. At most two images show the same confusion.
 
     Args:
-        predictions: of one model.
-        images: some of the images, (M, H, W, 1) or (M, H, W, 3), such as the `thumbnails` of a run.
+        predictions: of one model; or a run or its folder, whose images are drawn.
+        images: for predictions, some of the images, (M, H, W, 1) or (M, H, W, 3), such as the `thumbnails` of a run.
         ids: their ids, (M,); some of them should be errors.
         most: images per row.
 
@@ -43,6 +52,11 @@ def error_study(predictions: Predictions, images: NDArray[np.uint8], ids: Sequen
         >>> figure.texts[0].get_text()
         '(a) class has few training images: 1 of 1 error'
     """
+    if not isinstance(predictions, Predictions):
+        run = Run(Path(predictions))
+        predictions, images, ids = run.predictions, run.thumbnails.images, run.thumbnails.ids.tolist()
+    if images is None:
+        raise EvenhandError("Predictions hold no images; give images and their ids too, or a run.")
     kinds = sort_errors(predictions)
     errors = int((kinds != "").sum())
     row_of = {name: row for row, name in enumerate(predictions.ids.tolist())}

@@ -1,9 +1,9 @@
 """What figures are drawn from: predictions, runs or a comparison."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import Predictions
@@ -51,12 +51,45 @@ def predictions_of(given: Drawn) -> Runs:
     return data.predictions()
 
 
-def histories_of(given: object) -> Mapping[str, Sequence[Sequence[Mapping[str, float]]]]:
-    """Return the rows of the history of each objective, one list per seed; a mapping is returned unchanged."""
+def histories_of(given: object) -> dict[str, list[Sequence[Mapping[str, float]]]]:
+    """Return the rows of the history of each objective, one list per seed; a mapping may hold rows or runs."""
     if isinstance(given, Mapping):
-        return given
-    trained = report_data_of(given).trained()  # type: ignore[arg-type]
-    return {name: [run.history for run in runs] for name, runs in trained.items()}
+        return {
+            name: [rows for each in _listed(seeds) for rows in _histories(name, each)] for name, seeds in given.items()
+        }
+    return {name: [run.history for run in seeds] for name, seeds in runs_of(given).items()}
+
+
+def runs_of(given: object) -> dict[str, list[Run]]:
+    """Return the runs of each objective, one per seed; unfinished ones if none is finished.
+
+    Args:
+        given: runs or folders of runs; a comparison or its folder; or a mapping from a name to the runs of each seed.
+
+    Raises:
+        EvenhandError: predictions are given, which are less than a run, or a folder is neither a run nor a comparison.
+    """
+    if isinstance(given, Mapping):
+        return {name: [run for each in _listed(seeds) for run in _seeds(name, each)] for name, seeds in given.items()}
+    if any(isinstance(each, Predictions) for each in _listed(given)):
+        raise EvenhandError("This figure draws more than predictions hold; give the run or its folder.")
+    return report_data_of(given).trained()  # type: ignore[arg-type]
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str | Predictions) else [given]
+
+
+def _histories(name: str, given: Any) -> list[Sequence[Mapping[str, float]]]:
+    rows = isinstance(given, Sequence) and not isinstance(given, str)
+    return [given] if rows else [run.history for run in _seeds(name, given)]
+
+
+def _seeds(name: str, given: object) -> list[Run]:
+    found = runs_of(given)
+    if len(found) != 1:
+        raise EvenhandError(f"{name!r} is a comparison of several objectives; give it alone.")
+    return next(iter(found.values()))
 
 
 def report_data_of(given: Folder | Sequence[Folder] | Comparison) -> ReportData:
@@ -67,15 +100,19 @@ def report_data_of(given: Folder | Sequence[Folder] | Comparison) -> ReportData:
             if run.objective in finished:
                 finished[run.objective].append(Run(run.folder))
         return ReportData(finished, [], given)
-    folders = [given] if isinstance(given, str | os.PathLike) else list(given)
+    folders = _listed(given)
+    for folder in folders:
+        if not isinstance(folder, str | os.PathLike):
+            raise EvenhandError(
+                f"Figures are drawn from predictions, runs or a comparison, not from {type(folder).__name__}."
+            )
     return read_report_data([Path(folder) for folder in folders])
 
 
 def seeds_of(name: str, given: One) -> list[Predictions]:
     """Return the predictions of one objective, one per seed."""
-    seeds = [given] if isinstance(given, Predictions | str | os.PathLike) else list(given)
     found: list[Predictions] = []
-    for each in seeds:
+    for each in _listed(given):
         read = {name: [each]} if isinstance(each, Predictions) else predictions_of(each)
         if len(read) != 1:
             raise EvenhandError(f"{name!r} is a comparison of several objectives; give it alone.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from evenhand.core.errors import none_if_unreadable
 from evenhand.metrics.predictions import Predictions
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Folder
 from evenhand.report.figures.page_figure import MOST_DRAWN, PageFigure, Shown
 from evenhand.report.figures.style import INK, MOST_NAMED, clear_frame, heading, literal, new_figure, widest
 from evenhand.runs.held_out import as_used
@@ -19,7 +21,7 @@ COVERAGE = 0.9
 """The coverage that the page shows."""
 
 
-def coverage_by_class(run: Run, coverage: float = COVERAGE) -> Figure:
+def coverage_by_class(run: Run | Folder, coverage: float = COVERAGE) -> Figure:
     """Draw the coverage of each class by the prediction sets of a run, and their mean sizes.
 
     Prediction sets are calibrated on the run's calibration images and evaluated on its test images. Lines are 95%
@@ -27,9 +29,10 @@ def coverage_by_class(run: Run, coverage: float = COVERAGE) -> Figure:
     than 30 classes, those of the lowest coverage are drawn.
 
     Args:
-        run: a finished run with calibration images.
+        run: a finished run with calibration images, or its folder.
         coverage: of each class.
     """
+    run = run if isinstance(run, Run) else Run(Path(run))
     found = summarise_sets(set_rule(run, coverage), as_used(run, run.predictions))
     rows = [row for row in found["per_class"] if row["images"]]
     title = f"coverage {coverage:.0%}: {found['mean_size']:.2f} classes in a set"

@@ -1,11 +1,13 @@
 """The verdict as a figure: differences from the baseline with intervals, the zero line and the margin."""
 
+import os
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
 from evenhand.core.errors import EvenhandError
 from evenhand.report._report_data import ReportData
+from evenhand.report.figures.given import Folder
 from evenhand.report.figures.page_figure import PageFigure, Shown
 from evenhand.report.figures.style import (
     FAINT,
@@ -16,19 +18,20 @@ from evenhand.report.figures.style import (
     new_figure,
     widest,
 )
+from evenhand.runs.comparison import Comparison
 from evenhand.runs.comparison_schemas import Difference
 
 UNDECIDED = "#9A9A9A"
 
 
-def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
+def verdict_picture(differences: Sequence[Difference] | Comparison | Folder, baseline: str | None = None) -> Figure:
     """Draw the primary differences, in pp: a dot and an interval each, the zero line, and the margin as a band.
 
     What is decided is dark, what is not is grey.
 
     Args:
-        differences: of one comparison; only those of the first metric are drawn.
-        baseline: its name.
+        differences: a comparison or its folder, or the differences of one; only those of the first metric are drawn.
+        baseline: its name; None: that of the comparison.
 
     Example:
         >>> from evenhand.experiments.comparison import judge_differences
@@ -38,6 +41,13 @@ def verdict_picture(differences: Sequence[Difference], baseline: str) -> Figure:
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['cce', 'cot']
     """
+    if isinstance(differences, str | os.PathLike):
+        differences = Comparison.read(differences)
+    if isinstance(differences, Comparison):
+        baseline = baseline or differences.baseline
+        differences = differences.differences
+    if baseline is None:
+        raise EvenhandError("The name of the baseline is missing; give it after the differences, or give a comparison.")
     if not differences:
         raise EvenhandError("There are no differences to draw.")
     shown = [each for each in differences if each.metric == differences[0].metric]
