@@ -15,6 +15,7 @@ from evenhand.runs.config import Config, make_config
 from evenhand.training import prepare
 from evenhand.training.features import ExtractedFeatures
 from evenhand.training.run import train_run
+from evenhand.training.second_stage import second_stage
 from tests.data.pictures import encode, write
 from tests.training.runs import trainer_of
 
@@ -75,6 +76,17 @@ def config_of(source: Path) -> Config:
 def test_every_objective_learns(objective, config, tmp_path):
     run = train_run(config.model_copy(update={"objective": objective}), tmp_path / "run")
     assert run.summary.balanced_accuracy > 0.8  # guessing gives a sixth
+
+
+@pytest.mark.parametrize(
+    ("objective", "stage"),
+    [("ce", "crt"), ("ce", "lws"), ("cce+mixup", "crt"), ("ce+cosine", "crt"), ("ldam", "crt")],
+)
+def test_second_stages_learn(objective, stage, config, tmp_path):
+    first = train_run(config.model_copy(update={"objective": objective}), tmp_path / "first")
+    run = train_run(second_stage(first.path, stage), tmp_path / "second")
+    assert run.summary.objective == f"{objective}+{stage}"
+    assert run.summary.balanced_accuracy > 0.8
 
 
 @pytest.fixture(scope="module")
