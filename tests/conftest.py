@@ -24,7 +24,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the seconds that the pictures of a page take, t-SNE above all: the tests of reports have them drawn."""
-    monkeypatch.setattr("evenhand.report._embed_figures.figure_bytes", lambda *_: b"<svg></svg>")
+    for module in ("_embed_figures", "figures.style"):
+        monkeypatch.setattr(f"evenhand.report.{module}.figure_bytes", lambda *_: b"<svg></svg>")
     monkeypatch.setattr("evenhand.report.figures.embedding.embed", lambda features, **_: features[:, :2])
 
 

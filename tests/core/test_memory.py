@@ -65,39 +65,39 @@ def test_a_comparison_with_too_little_memory_ends_with_a_sentence(tmp_path: Path
 
 
 STEPS = """
-import resource, sys
+import resource
 from evenhand.core.memory import keep_freed_memory
 import torch
-kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 def step():
     blocks = [torch.zeros(2**20 + n) for n in range(12)]  # 4 MiB each
-for _ in range(3):
-    step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    step()
-print(kept, (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20)
+def faults():
+    for _ in range(3):
+        step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        step()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20
+print(faults(), keep_freed_memory(), faults())
 """
 
 
-def faults(how: str, **environment: str) -> tuple[str, float]:
-    """Return what was answered, and the pages of a step that the system had to clear."""
+def faults() -> tuple[float, str, float]:
+    """Return the pages of a step that the system had to clear before, what was answered, and those after."""
     left = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
-    command = [sys.executable, "-c", STEPS, how]
-    done = subprocess.run(command, env={**left, **environment}, capture_output=True, text=True, check=True)
-    kept, pages = done.stdout.split()
-    return kept, float(pages)
+    done = subprocess.run([sys.executable, "-c", STEPS], env=left, capture_output=True, text=True, check=True)
+    before, kept, after = done.stdout.split()
+    return float(before), kept, float(after)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about the GNU C library")
 def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
     """A step takes 12,288 pages of 4 KiB."""
-    kept, pages = faults("keep")
+    before, kept, pages = faults()
     assert kept == "True"
     assert pages < 600
     huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if huge.exists() and "[always]" not in huge.read_text():  # else a page may be a whole block
-        assert faults("leave")[1] > 3 * pages
+        assert before > 3 * pages
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from evenhand.cli import app
 from evenhand.runs.run import runs_in
 from evenhand.training.run import train_run
 from tests.experiments.grids import becomes
 from tests.training.runs import assert_same_run
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc"),
+    pytest.mark.usefixtures("undrawn"),
+]
 COMPARE = (
     *("compare", "digits", "--imbalance", "exp:20", "--objectives", "ce,cce", "--seeds", "1", "--jobs", "2"),
-    *("--quiet", "--set", "compute.precision=float32", "--set", "batch_size=8", "--epochs", "6", "--out", "both"),
+    *("--quiet", "--set", "compute.precision=float32", "--set", "batch_size=8", "--epochs", "4", "--out", "both"),
 )
 
 
@@ -40,10 +44,12 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return process.returncode, err
 
 
-def assert_finished(folder: Path) -> None:
-    """The same command finishes it, and its runs are those that nothing disturbed."""
-    code, err = ended(compare(folder))
-    assert code == 0, err
+def assert_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command finishes it, here in this process, and its runs are those that nothing disturbed."""
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as end:
+        app([*COMPARE])
+    assert not end.value.code
     runs = runs_in(folder / "both")
     assert len(runs) == 2
     for run in runs:
@@ -59,7 +65,7 @@ STOPS = {
 
 
 @pytest.mark.parametrize("kind", ["kill", *(pytest.param(each, marks=pytest.mark.slow) for each in list(STOPS)[1:])])
-def test_stopped_in_the_middle_of_an_epoch(tmp_path: Path, kind: str) -> None:
+def test_stopped_in_the_middle_of_an_epoch(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     number, all_of_them, code = STOPS[kind]
     process = compare(tmp_path)
     # After the first epoch of a run: its next one is going on.
@@ -69,7 +75,7 @@ def test_stopped_in_the_middle_of_an_epoch(tmp_path: Path, kind: str) -> None:
     begun = runs_in(tmp_path / "both")
     assert any(run.can_resume and not run.finished for run in begun), "it was stopped in the middle of training"
     assert not (tmp_path / "both" / "comparison.json").exists()
-    assert_finished(tmp_path)
+    assert_finished(tmp_path, monkeypatch)
 
 
 def least(size: int) -> Callable[[], None]:
@@ -79,13 +85,13 @@ def least(size: int) -> Callable[[], None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2**9, 2**14, 2**18])
-def test_a_disk_that_takes_no_more(tmp_path: Path, size: int) -> None:
+def test_a_disk_that_takes_no_more(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     code, err = ended(compare(tmp_path, least(size)))
     assert code in (1, 2)
     assert "Traceback" not in err
     assert "File too large; the file exceeds a limit of the disk or system; choose another folder." in err
     assert not list(tmp_path.rglob("*.part"))
-    assert_finished(tmp_path)
+    assert_finished(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
@@ -94,4 +100,4 @@ def test_two_comparisons_at_once_share_the_runs(tmp_path: Path) -> None:
     for process in crew:
         code, err = ended(process)
         assert code == 0, err
-    assert_finished(tmp_path)
+    assert_finished(tmp_path, monkeypatch)

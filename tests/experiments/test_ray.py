@@ -4,15 +4,18 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid import _on_ray as on_ray
+from evenhand.experiments.grid._engine import End
 from evenhand.experiments.grid._on_ray import run_on_ray
 from evenhand.experiments.grid._shared_storage import with_absolute_paths
 from evenhand.experiments.grid.jobs import Failure, Job, Status, make_grid, status
@@ -44,7 +47,72 @@ def test_paths_mean_the_same_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
     assert with_absolute_paths(plain).config.data.root == str(tmp_path / "shared")
 
 
+class FakeTask:
+    """What `ray.remote` makes of a function; a call of it waits for its turn."""
+
+    def __init__(self, function: Callable[..., End]) -> None:
+        self.function = function
+
+    def remote(self, *args: object, **given: object) -> Callable[[], End]:
+        return partial(self.function, *args, **given)
+
+
+class LostTaskError(Exception):
+    """Stands for an error of Ray."""
+
+
+class FakeRay:
+    """A cluster in this process, which does one task at a time when it is waited for, and loses every first one."""
+
+    exceptions = SimpleNamespace(RayError=LostTaskError)
+
+    def __init__(self) -> None:
+        self.asked: dict[str, int] = {}
+        self.lost: set[Path] = set()
+        self.ends: dict[partial[End], End] = {}
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0, "GPU": 1.0}
+
+    def remote(self, **asked: int) -> Callable[[Callable[..., End]], FakeTask]:
+        self.asked = asked
+        return FakeTask
+
+    def wait(self, tasks: list[partial[End]], *, timeout: float) -> tuple[list[partial[End]], list[partial[End]]]:
+        assert 0 < timeout < 10
+        if (folder := tasks[0].args[0].folder) in self.lost:
+            self.ends[tasks[0]] = tasks[0]()
+        self.lost.add(folder)
+        return tasks[:1], tasks[1:]
+
+    def get(self, task: partial[End]) -> End:
+        if task not in self.ends:
+            raise LostTaskError("The worker died.")
+        return self.ends[task]
+
+
+def test_tasks_are_done_lost_and_submitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a cluster: a lost task is tried again, a run that fails is named, and the others are done."""
+    fake, heard = FakeRay(), Heard()
+    monkeypatch.setattr(on_ray, "import_module", lambda _: fake)
+    (tmp_path / "empty").mkdir()
+    (bad,) = make_grid(tmp_path / "runs", tiny(data__source=str(tmp_path / "empty")), objectives=["ce"], seeds=[0])
+    good = small_grid(tmp_path / "runs", epochs=2)[0]
+    failures = run_on_ray([bad, good], command="evenhand compare", callback=heard)
+    assert failures == heard.failures == [Failure(bad, failures[0].reason)]
+    assert "empty" in failures[0].reason
+    assert fake.lost == {bad.folder, good.folder}
+    assert fake.asked == {"num_cpus": 1, "num_gpus": 0, "max_retries": 0}, "the runs are to be done on processors"
+    assert heard.ends == [good.folder]
+    assert heard.epochs == [(good.folder, 1), (good.folder, 2)]
+    assert_same_run(good.folder, train_run(good.config, tmp_path / "plain").path)
+
+
 @needs_ray
+@pytest.mark.slow
 def test_a_run_on_ray_equals_one_without(tmp_path: Path) -> None:
     job, heard = small_grid(tmp_path)[0], Heard()
     plain = train_run(job.config, tmp_path / "plain").path

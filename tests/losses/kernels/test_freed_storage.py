@@ -1,6 +1,9 @@
 """Tensors whose storage was freed or cut after they were made: an error, as cross entropy gives, and no crash."""
 
+import itertools
 import re
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from evenhand.losses.functional import (
 )
 from evenhand.losses.kernels import native
 
-from .isolated import outcome
+from .isolated import outcomes
 
 needs_kernel = pytest.mark.skipif(native.level == 0, reason=f"no native kernel: {native.why_not}")
 pytestmark = pytest.mark.parametrize("backend", ["eager", pytest.param("native", marks=needs_kernel)])
@@ -57,7 +60,6 @@ def freed_expanded(x: Tensor) -> Tensor:
 
 
 WAYS = [freed, cut, freed_view, cut_view, freed_stride, freed_expanded]
-ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 
 
 def tensors() -> dict[str, Tensor]:
@@ -66,25 +68,32 @@ def tensors() -> dict[str, Tensor]:
     return {"input": torch.randn(N, K), "target": torch.arange(N) % K, **vectors}
 
 
-def refused(call, name: str) -> None:
-    answer = outcome(call)
-    assert re.match(rf"RuntimeError: {name} of shape \(.*\) needs a storage of \d+ bytes, got \d+: ", answer), answer
+def answers(calls: dict[str, Callable[[], object]], backend: str) -> dict[str, str]:
+    """All calls in one process, since to start one takes longer."""
+    set_backend(backend)
+    return outcomes(calls)
 
 
-@ways
-@pytest.mark.parametrize("name", list(tensors()))
-def test_arguments_of_cce(name, way, backend):
+def check_refused(calls: dict[str, Callable[[], object]], backend: str) -> None:
+    """The first word of a call is the argument that the error must name."""
+    for call, answer in answers(calls, backend).items():
+        name = call.split()[0]
+        expected = rf"RuntimeError: {name} of shape \(.*\) needs a storage of \d+ bytes, got \d+: "
+        assert re.match(expected, answer), (call, answer)
+
+
+def cce(broken: str, way: Callable[[Tensor], Tensor]) -> Tensor:
     given = tensors()
-
-    def call() -> Tensor:
-        set_backend(backend)
-        given[name] = way(given[name])
-        return complement_cross_entropy(**given)
-
-    refused(call, name)
+    given[broken] = way(given[broken])
+    return complement_cross_entropy(**given)
 
 
-def linear(broken: str, way) -> Tensor:
+def test_arguments_of_cce(backend):
+    pairs = itertools.product(tensors(), WAYS)
+    check_refused({f"{name} {way.__name__}": partial(cce, name, way) for name, way in pairs}, backend)
+
+
+def linear(broken: str, way: Callable[[Tensor], Tensor]) -> Tensor:
     given = tensors()
     given["class_weight"] = given.pop("weight")
     given |= {"features": given.pop("input"), "weight": torch.randn(K, K), "bias": torch.rand(K)}
@@ -92,14 +101,15 @@ def linear(broken: str, way) -> Tensor:
     return linear_complement_cross_entropy(**given)
 
 
-@ways
-@pytest.mark.parametrize("name", ["features", "weight", "bias", "target", "class_weight", "offset", "margin", "share"])
-def test_arguments_of_the_linear_loss(name, way, backend):
-    def call() -> Tensor:
-        set_backend(backend)
-        return linear(name, way)
+LINEAR = {name: name for name in ("features", "weight", "bias", "target", "offset", "margin", "share")}
+LINEAR["class_weight"] = "weight"  # as the error names it
 
-    refused(call, "weight" if name == "class_weight" else name)
+
+def test_arguments_of_the_linear_loss(backend):
+    pairs = itertools.product(LINEAR, WAYS)
+    calls = {f"{LINEAR[name]} {name} {way.__name__}": partial(linear, name, way) for name, way in pairs}
+    assert len(calls) == len(LINEAR) * len(WAYS)
+    check_refused(calls, backend)
 
 
 TARGET = torch.arange(N) % K
@@ -125,46 +135,37 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_other_losses_and_dtypes(name, backend):
-    def call() -> Tensor:
-        set_backend(backend)
-        return CALLS[name]()
-
-    refused(call, name.split()[0])
+def test_other_losses_and_dtypes(backend):
+    check_refused(CALLS, backend)
 
 
-@pytest.mark.parametrize("name", ["input", "target", "weight", "offset"])
-def test_what_is_freed_before_the_gradient_is_differentiated(name, backend):
+def freed_before_differentiation(name: str) -> tuple[Tensor, ...]:
     given = tensors()
     given["input"].requires_grad_()
-
-    def call() -> tuple[Tensor, ...]:
-        set_backend(backend)
-        loss = complement_cross_entropy(**given)
-        given[name].data.untyped_storage().resize_(0)
-        return torch.autograd.grad(loss, given["input"], create_graph=True)
-
-    answer = outcome(call)
-    if backend == "eager" and name == "weight":  # which it has taken the values of
-        assert answer.startswith("value")
-    else:
-        assert answer.startswith("RuntimeError: "), answer
+    loss = complement_cross_entropy(**given)
+    given[name].data.untyped_storage().resize_(0)
+    return torch.autograd.grad(loss, given["input"], create_graph=True)
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["once", "graph kept"])
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("create_graph", [False, True])
-def test_an_upstream_gradient(reduction, kept, create_graph, backend):
-    def call() -> tuple[Tensor, ...]:
-        set_backend(backend)
-        logits = torch.randn(N, K, requires_grad=True)
-        loss = complement_cross_entropy(logits, TARGET, reduction=reduction)
-        upstream = freed(torch.ones_like(loss))
-        return torch.autograd.grad(loss, logits, upstream, retain_graph=kept or create_graph, create_graph=create_graph)
+def test_what_is_freed_before_the_gradient_is_differentiated(backend):
+    calls = {name: partial(freed_before_differentiation, name) for name in ("input", "target", "weight", "offset")}
+    for name, answer in answers(calls, backend).items():
+        taken = backend == "eager" and name == "weight"  # which it has taken the values of
+        assert answer.startswith("value" if taken else "RuntimeError: "), (name, answer)
 
-    answer = outcome(call)
-    assert answer.startswith("RuntimeError: "), answer
+
+def freed_upstream(reduction: str, kept: bool, create_graph: bool) -> tuple[Tensor, ...]:
+    logits = torch.randn(N, K, requires_grad=True)
+    loss = complement_cross_entropy(logits, TARGET, reduction=reduction)
+    upstream = freed(torch.ones_like(loss))
+    return torch.autograd.grad(loss, logits, upstream, retain_graph=kept or create_graph, create_graph=create_graph)
+
+
+def test_an_upstream_gradient(backend):
+    kinds = itertools.product(["mean", "none"], [False, True], [False, True])
+    calls = {str(kind): partial(freed_upstream, *kind) for kind in kinds}
+    for kind, answer in answers(calls, backend).items():
+        assert answer.startswith("RuntimeError: "), (kind, answer)
 
 
 def test_storages_that_are_whole_are_taken(backend):

@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import itertools
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ from evenhand.losses.functional import (
 )
 from evenhand.losses.kernels import linear, native, operators  # noqa: F401, it registers itself
 
-from .isolated import outcome
+from .isolated import outcomes
 
 needs_kernel = pytest.mark.skipif(native.level == 0, reason=f"no native kernel: {native.why_not}")
 
@@ -59,12 +61,16 @@ SETTINGS = {
 
 @needs_kernel
 @pytest.mark.parametrize("level", range(1, native.level + 1), ids=lambda level: native.LEVELS[level])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", SETTINGS)
-def test_targets_that_change_after_they_were_checked(name, dtype, level, monkeypatch):
+def test_targets_that_change_after_they_were_checked(level, monkeypatch):
     """The kernel asks for threads after it has checked: here, that changes the targets."""
     monkeypatch.setattr(native, "level", level)
-    settings = SETTINGS[name]
+    pairs = itertools.product([torch.float32, torch.bfloat16], SETTINGS)
+    calls = {f"{dtype}, {name}": partial(changed, dtype, SETTINGS[name]) for dtype, name in pairs}
+    assert outcomes(calls) == dict.fromkeys(calls, f"value {WRONG}")
+
+
+def changed(dtype: torch.dtype, settings: dict[str, object]) -> list[int]:
+    """Return the targets after each call; the loss and the gradient are those of the targets before."""
     logits, target = batch(dtype)
     expected = run(logits.clone(), target, **settings)
     contested = torch.empty_like(target)
@@ -76,17 +82,14 @@ def test_targets_that_change_after_they_were_checked(name, dtype, level, monkeyp
         return 0
 
     callback = SPLIT(change)
-    monkeypatch.setattr(native, "threads", ctypes.cast(callback, ctypes.c_void_p).value)
-
-    def changed() -> list[int]:
-        seen = []
-        for _ in WRONG:
-            contested.copy_(target)
-            assert_close(run(logits.clone(), contested, **settings), expected, rtol=0, atol=0)
-            seen.append(contested[0].item())
-        return seen
-
-    assert outcome(changed) == f"value {WRONG}"
+    usual, native.threads = native.threads, ctypes.cast(callback, ctypes.c_void_p).value
+    seen = []
+    for _ in WRONG:
+        contested.copy_(target)
+        assert_close(run(logits.clone(), contested, **settings), expected, rtol=0, atol=0)
+        seen.append(contested[0].item())
+    native.threads = usual
+    return seen
 
 
 LOSSES = {
@@ -115,7 +118,7 @@ LOSSES = {
 }
 
 
-def race(loss, backend: str) -> set[bool]:
+def race(loss, backend: str, seconds: float) -> set[bool]:
     """Call a loss while another thread sets targets to what is no class, and back."""
     set_backend(backend)
     linear.CHUNK = 20
@@ -130,7 +133,7 @@ def race(loss, backend: str) -> set[bool]:
     thread = threading.Thread(target=disturb)
     thread.start()
     seen = {True}
-    stop = time.monotonic() + 0.3
+    stop = time.monotonic() + seconds
     try:
         while time.monotonic() < stop:
             with contextlib.suppress(IndexError, RuntimeError):
@@ -142,6 +145,7 @@ def race(loss, backend: str) -> set[bool]:
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("native", marks=needs_kernel)])
-@pytest.mark.parametrize("name", LOSSES)
-def test_targets_that_change_at_any_time(name, backend):
-    assert outcome(lambda: race(LOSSES[name], backend)) == "value {True}"
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(0.5, marks=pytest.mark.slow)])
+def test_targets_that_change_at_any_time(backend, seconds):
+    calls = {name: partial(race, loss, backend, seconds) for name, loss in LOSSES.items()}
+    assert outcomes(calls) == dict.fromkeys(calls, "value {True}")

@@ -23,8 +23,11 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def test_interpreted_against_the_formula():
-    assert "cases agree" in run(Path(__file__).with_name("interpreted.py"))
+@pytest.mark.parametrize(
+    ("options", "cases"), [((), 14), pytest.param(("--all",), 42, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_interpreted_against_the_formula(options, cases):
+    assert f"{cases} cases agree" in run(Path(__file__).with_name("interpreted.py"), *options)
 
 
 @pytest.mark.slow
