@@ -54,7 +54,7 @@ def test_too_few_classes_or_no_test_folder_is_one_sentence(tmp_path: Path) -> No
 
 def test_missing_data_name_the_folders_and_for_a_study_the_option(tmp_path: Path) -> None:
     folders = r"cifar-100-python\.tar\.gz into \S+, or class folders into \S+/cifar100/train and /test"
-    with pytest.raises(EvenhandError, match=rf"^Cannot find cifar100 .*{folders}\.$"):
+    with pytest.raises(EvenhandError, match=rf"^Cannot find cifar100, .*{folders}\.$"):
         load_source("cifar100", data_root=tmp_path, download=False)
     (tmp_path / "cifar100").mkdir()  # without classes
     with pytest.MonkeyPatch.context() as patch:
