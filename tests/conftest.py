@@ -1,5 +1,6 @@
 """What all tests share: a cache folder of their own, and pages without pictures where those do not matter."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -27,6 +28,22 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("_embed_figures", "figures.style"):
         monkeypatch.setattr(f"evenhand.report.{module}.figure_bytes", lambda *_: b"<svg></svg>")
     monkeypatch.setattr("evenhand.report.figures.embedding.embed", lambda features, **_: features[:, :2])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among the tests and what they import, neither while they are made nor in every run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Let the extensions that count what they leave behind find nothing."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(wrapper=True)

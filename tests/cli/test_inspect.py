@@ -153,7 +153,7 @@ def test_help_and_version_are_quick_and_import_no_torch() -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -m evenhand inspect --json | head -1"
+    command = f"{sys.executable} -m evenhand objectives | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

@@ -21,6 +21,7 @@ PLANTED = (*names.FILES, *names.FOLDERS, "report.html", ".lock", "out.csv")
 
 
 @pytest.mark.parametrize("name", [each if each in QUICK else pytest.param(each, marks=SLOW) for each in PLANTED])
+@pytest.mark.usefixtures("undrawn")
 def test_no_verb_writes_through_a_link_in_a_run(
     photos_run: Trained, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

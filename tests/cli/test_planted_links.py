@@ -22,6 +22,7 @@ from evenhand.training._trackers import TRACKERS
 from tests.fabricated import write_comparison_folder
 from tests.trained import Trained, evenhand
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 QUICK = ("digits", "--imbalance", "exp:50", "--epochs", "1", "--set", "compute.precision=float32", "--quiet")
@@ -104,7 +105,6 @@ PLANTED = ["comparison.json", "looks.json", "comparison.csv", "comparison.md", "
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_comparison_with_planted_links(
     compared: Path, tmp_path: Path, name: str, capsys: Capture, monkeypatch: Patch
@@ -124,9 +124,10 @@ def test_a_comparison_with_planted_links(
         assert contents(canary) == before, (way.__name__, name)
 
 
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["report.html", names.COMPARISON, names.INTERIM_ANALYSES])
+READ = [(name, way) for name in (names.COMPARISON, names.INTERIM_ANALYSES) for way in (relative, hard, dangling)]
+
+
+@pytest.mark.parametrize(("name", "way"), [*(("report.html", way) for way in WAYS), *READ])
 def test_a_report_of_a_comparison(tmp_path: Path, name: str, way: Way, capsys: Capture, monkeypatch: Patch) -> None:
     folder, canary = tmp_path / "compared", tmp_path / "canary"
     write_comparison_folder(folder, names=("cat", "dog", "owl"), seeds=1)
@@ -265,7 +266,6 @@ REPRODUCED = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", REPRODUCED)
-@pytest.mark.usefixtures("undrawn")
 def test_results_of_reproduce(tmp_path: Path, name: str, way: Way, capsys: Capture, monkeypatch: Patch) -> None:
     """`reproduce --out`: its folders are refused, and its files replaced, where they are links."""
     out, canary = tmp_path / "out", tmp_path / "canary"

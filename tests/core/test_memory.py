@@ -38,7 +38,7 @@ def test_without_a_limit_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
 def test_with_a_limit_another_process_tries(monkeypatch: pytest.MonkeyPatch, code: str, fits: bool) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (7 * 2**29, 7 * 2**29))
     monkeypatch.setattr(memory, "EVERYTHING", code)
-    monkeypatch.setattr(memory, "PATIENCE", 30.0 if fits else 2.0)
+    monkeypatch.setattr(memory, "PATIENCE", 30.0 if fits else 0.5)
     if fits:
         memory.require_memory()
         return

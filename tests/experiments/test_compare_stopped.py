@@ -95,7 +95,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, size: int, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_two_comparisons_at_once_share_the_runs(tmp_path: Path) -> None:
+def test_two_comparisons_at_once_share_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crew = [compare(tmp_path) for _ in range(2)]
     for process in crew:
         code, err = ended(process)

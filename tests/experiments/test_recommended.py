@@ -93,7 +93,7 @@ def test_missing_runs_are_one_sentence(comparison, tmp_path):
         load(runs_of(found)[0], ensemble=True)
 
 
-@pytest.mark.parametrize(("model", "bodies"), [("lite0", 1), ("lite0+lite1", 2)])
+@pytest.mark.parametrize(("model", "bodies"), [pytest.param("lite0", 1, marks=pytest.mark.slow), ("lite0+lite1", 2)])
 def test_heads_on_one_body_share_it(tmp_path, model, bodies):
     """With photos: features are computed once, and the body is kept once for all runs."""
     from tests.data.pictures import encode, noise, write

@@ -113,8 +113,9 @@ def share_wrong(noise: Noise, rivals: int, seeds: int, trials: int, **settings: 
     return float(np.mean([wrong(compare(rng, noise, rivals, seeds, **settings), {}) for _ in range(trials)]))
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize(("rivals", "seeds"), [(1, 3), (3, 3), (7, 5)])
+@pytest.mark.parametrize(
+    ("noise", "rivals", "seeds"), [*((noise, 3, 3) for noise in NOISES), ("both", 1, 3), ("both", 7, 5)]
+)
 def test_without_a_true_difference_one_is_claimed_in_at_most_5_percent(noise: str, rivals: int, seeds: int) -> None:
     assert share_wrong(NOISES[noise], rivals, seeds, SHORT) <= limit(SHORT)
 

@@ -89,7 +89,7 @@ def test_extraction_uses_the_graph_for_many_images_only(monkeypatch, tmp_path):
     assert np.allclose(few, many[:10], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("stored", [1, 7, 40, 64, 69])
+@pytest.mark.parametrize("stored", [1, 40, 69, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 64))])
 def test_an_extraction_that_goes_on_gives_the_same_features_bit_for_bit(tmp_path, stored):
     """Whether few or many images are left: torch and the graph differ in the last digit of float16."""
     pixels = np.random.default_rng(0).integers(0, 256, (70, 64, 64, 3), dtype=np.uint8)

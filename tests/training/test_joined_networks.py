@@ -1,6 +1,8 @@
 """Networks side by side: trained on their joined features, and used as one network, with their real weights."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -14,14 +16,15 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.table import ArrayPixels
 from evenhand.models.backbone import find_weights, input_transform, load_backbone
 from evenhand.models.build import build_model, require_model
-from evenhand.models.joined import members_of
+from evenhand.models.classifier import BodyAndHead, Classifier
+from evenhand.models.joined import JoinedBody, Member, members_of
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.run import Run
 from evenhand.training import features as extraction
 from evenhand.training import frozen_body
 from evenhand.training.compiled_backbone import compile_backbone
 from evenhand.training.evaluate import evaluate_run
-from evenhand.training.export import export_onnx
+from evenhand.training.export import _export, export_onnx
 from evenhand.training.features import extract_features
 from evenhand.training.predict import load
 from evenhand.training.run import resume_run, train_run
@@ -78,6 +81,7 @@ def test_resumed_it_is_what_it_would_have_been(photos, whole, tmp_path):
     assert np.array_equal(run.predictions.logits, whole.predictions.logits)
 
 
+@pytest.mark.slow
 def test_exported_it_is_one_graph_of_one_image(whole, photos, tmp_path):
     assert export_onnx(whole.path, tmp_path / "model.onnx").largest < 1e-3
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
@@ -90,6 +94,25 @@ def test_exported_it_is_one_graph_of_one_image(whole, photos, tmp_path):
     if model.adjustment is not None and "adjustment" not in str(session.get_modelmeta().custom_metadata_map):
         logits = logits + model.adjustment
     assert_allclose(logits.softmax(1), model.predict(paths), atol=1e-3)
+
+
+def test_small_networks_become_one_graph_of_any_batch_size(tmp_path):
+    """One of them gets its images smaller and normalised by other numbers, which is in the graph."""
+    torch.manual_seed(0)
+    given = input_transform("lite0").at(40)
+    other = replace(given.at(32), mean=(0.2, 0.4, 0.6), std=(0.3, 0.2, 0.1))
+    members = [
+        Member(build_model("resnet8", num_classes=2, image_size=own.crop_size), own, given) for own in (given, other)
+    ]
+    features = sum(member.num_features for member in members)
+    body = BodyAndHead(JoinedBody(members), torch.nn.Linear(features, 3))
+    network = Classifier(body, name="resnet8+resnet8", stem="auto", num_features=features).eval()
+    card = SimpleNamespace(model=network.name, channels=3, preprocessing=SimpleNamespace(crop_size=40))
+    _export(SimpleNamespace(card=card, network=network, adjustment=None), tmp_path / "model.onnx")
+    session, images = onnxruntime.InferenceSession(tmp_path / "model.onnx"), torch.rand(5, 3, 40, 40)
+    with torch.inference_mode():
+        assert_allclose(session.run(None, {"images": images.numpy()})[0], network(images), atol=1e-5)
+    assert [each.name for each in session.get_inputs()] == ["images"]
 
 
 def test_features_are_those_of_each_network_of_one_length():

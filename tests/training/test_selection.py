@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,8 +120,19 @@ def test_late_keeps_the_latest_epoch_that_is_near_the_best(tmp_path: Path, monke
     assert untimed_summary(folder)["selected"] == chosen
 
 
-@pytest.mark.parametrize("select", ["best", "late"])
-@pytest.mark.parametrize("loss", ["ce", "ldam", "balanced-softmax", "focal", "cce"])
+def every_with(specs: list[str], *rules: str) -> list[Any]:
+    """Every spec with the first rule; of the other rules, all but the first spec are slow."""
+    return [
+        pytest.param(spec, rule, marks=[] if spec == specs[0] or rule == rules[0] else pytest.mark.slow)
+        for spec in specs
+        for rule in rules
+    ]
+
+
+LOSSES = ["ce", "ldam", "balanced-softmax", "focal", "cce"]
+
+
+@pytest.mark.parametrize(("loss", "select"), every_with(LOSSES, "best", "late"))
 def test_a_deferred_part_changes_the_result(tmp_path: Path, loss: str, select: str) -> None:
     """Whichever epoch is best, the weights are of an epoch that drw took part in, and not those without drw."""
     plain, deferred = (
@@ -160,8 +172,7 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("select", ["best", "late"])
-@pytest.mark.parametrize("spec", STARTS)
+@pytest.mark.parametrize(("spec", "select"), every_with([*STARTS], "late", "best"))
 def test_where_the_best_epoch_lies_before_a_part_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, select: str
 ) -> None:

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def processor_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+@cache  # the code of this process stays as it was loaded, and many runs of a comparison ask
 def code_fingerprint() -> str:
     """Return a hash of the package's own code."""
     root = Path(__file__).parent.parent
@@ -54,6 +56,7 @@ def code_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
 def _commit() -> str | None:
     """Return the commit of the checkout that this package runs from; None: it is not a checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]

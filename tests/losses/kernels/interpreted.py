@@ -12,7 +12,6 @@ from evenhand.losses.functional import complement_cross_entropy, complement_entr
 from evenhand.losses.kernels import gpu
 from evenhand.losses.kernels.backend import chosen
 
-
 SOME = [
     (torch.float32, 150, "none"),
     (torch.float32, 10, "mean"),

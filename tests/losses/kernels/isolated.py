@@ -39,7 +39,11 @@ def outcomes(calls: Mapping[str, Callable[[], object]], seconds: float = 120) ->
 def _answer(calls: Sequence[Callable[[], object]], sender: Connection) -> None:
     torch.set_num_threads(1)
     for call in calls:
-        try:
-            sender.send(f"value {call()}")
-        except Exception as error:
-            sender.send(f"{type(error).__name__}: {error}")
+        sender.send(_came_to(call))
+
+
+def _came_to(call: Callable[[], object]) -> str:
+    try:
+        return f"value {call()}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
