@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     table = load_source(options.folder)
-    base = make_run_config(data__source=options.folder, data__imbalance=options.imbalance)[0]
+    base = make_run_config("photos", data__source=options.folder, data__imbalance=options.imbalance)[0]
     wide = features_of(table.pixels, base.model.name)
     lite = features_of(table.pixels, "lite0")
     names: dict[str, Callable[[Config], Labels]] = {}

@@ -86,7 +86,8 @@ def write_report(folders: Sequence[Path | str], out: Path | str | None = None, *
     """
     paths = [Path(folder) for folder in folders]
     target = _target(paths, None if out is None else Path(out))
-    within = enclosing(target, paths)
+    # A comparison may be named by its file.
+    within = enclosing(target, [path if path.is_dir() else path.parent for path in paths])
     if within is None:
         check_target(target)  # before anything is drawn
     write_text(target, render(read_report_data(paths), embedding=embedding), within=within)
