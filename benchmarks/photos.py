@@ -125,7 +125,7 @@ def regression(x: NDArray[np.float32], y: Labels, train: Labels, test: Labels, *
     )
     search = GridSearchCV(model, {"logisticregression__C": GRID}, scoring="balanced_accuracy", cv=folds)
     search.fit(x[train], y[train])
-    scores = search.decision_function(x[test])
+    scores = search.predict_log_proba(x[test])
     if not balanced:
         scores = scores - np.log(np.bincount(y[train])[search.classes_])
     return search.classes_[scores.argmax(1)]
