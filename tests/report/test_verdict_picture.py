@@ -53,3 +53,10 @@ def test_the_picture_in_text_stands_to_scale() -> None:
         assert (line.index("o", 36) > zero) == (each.mean > 0)
         assert line.index("[", 36) < line.index("o", 36) < line.index("]")
         assert max(map(len, lines)) <= 90
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
+def test_labels_of_the_margin_in_text_never_run_together(spread: float) -> None:
+    values = {"ce": CE, "cot": [each + spread * sign for each, sign in zip(CE, (1, -1, 2, 0, 1), strict=True)]}
+    labels = plot_differences(judge_differences({"balanced_accuracy": values}, "ce"))[-1].split()
+    assert labels in (["-1", "0", "+1"], ["0"])

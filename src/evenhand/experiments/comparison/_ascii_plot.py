@@ -1,6 +1,6 @@
 """Plot differences as text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from evenhand.runs.comparison_schemas import Difference
 
@@ -39,9 +39,16 @@ def plot_differences(differences: Sequence[Difference], width: int = 72) -> list
             row[place(each.low)], row[place(each.high)] = "[", "]"
         row[place(each.mean)] = "o"
         lines.append(f"{each.objective:<{names}}  {''.join(row).rstrip()}")
+    return [*lines, f"{'':<{names}}  {_scale(shown[0].margin, place, columns)}"]
+
+
+def _scale(margin: float, place: Callable[[float], int], columns: int) -> str:
+    """Return the labels of zero and of both ends of the margin, where there is room between them."""
+    labels = [(place(value), f"{100 * value:+g}" if value else "0") for value in (-margin, 0.0, margin)]
+    if place(margin) - place(-margin) < sum(len(text) for _, text in labels) + 1:
+        labels = [labels[1]]
     scale = [" "] * columns
-    for line in (-shown[0].margin, 0.0, shown[0].margin):
-        text = f"{100 * line:+g}" if line else "0"
-        start = min(max(0, place(line) - len(text) // 2), columns - len(text))
+    for middle, text in labels:
+        start = min(max(0, middle - len(text) // 2), columns - len(text))
         scale[start : start + len(text)] = text
-    return [*lines, f"{'':<{names}}  {''.join(scale).rstrip()}"]
+    return "".join(scale).rstrip()
