@@ -43,11 +43,15 @@ def photos(tmp_path: Path) -> Path:
 def test_digits_without_any_argument(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "inspect")
     assert code == 0
-    assert "digits: 10 classes, 1,438 training and 359 test images" in out
+    assert "digits: 10 classes, 1,438 training images (143 of them for validation) and 359 test images" in out
     assert "nearly balanced" in out
     assert "guide objectives" not in out
     _, out, _ = run(capsys, monkeypatch, "inspect", "digits", "--imbalance", "exp:20")
     assert out.rstrip().endswith("`evenhand guide objectives`; `evenhand objectives` lists the parts.")
+    assert "resembles" not in out, "the profile was asked for"
+    assert "imbalance ratio 20.3\n" in out
+    _, out, _ = run(capsys, monkeypatch, "inspect", "digits", "--imbalance", "exp:50")
+    assert "imbalance ratio 71 (asked for: 50; the images of each class are rounded down)" in out
 
 
 def test_imbalance_as_training_would_see_it(

@@ -90,7 +90,7 @@ def test_numbers_of_an_audit() -> None:
     assert (result.sizes, result.modes) == (((8, 8, 280),), {"L": 280})
     # Wilson's interval of 2 in 4 is 15% to 85%.
     assert any("has 4 test images" in line and "15% to 85%" in line for line in result.advice)
-    assert any("always predicting 'cat' would be correct for 71%" in line for line in result.advice)
+    assert any("Always predicting 'cat' would be correct for 71%" in line for line in result.advice)
     assert json.loads(json.dumps(result.as_dict()))["classes"][2]["name"] == "owl"
 
 

@@ -36,8 +36,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print everythin
         "devices": [f"{name}: {text}" for name, text in found.devices.items()],
         "loss": loss,
         "folders": folders,
-        "missing": [f"{each.name}, for {each.use}: {each.how}" for each in found.missing] or ["nothing"],
+        "optional": [f"{each.name}, for {each.use}: {each.how}" for each in found.missing],
     }
     for topic, lines in topics.items():
         for number, line in enumerate(lines):
             echo(f"{topic if number == 0 else '':<9} {line}")
+    echo("What is listed as optional is not installed. To begin: evenhand guide start")

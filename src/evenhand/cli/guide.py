@@ -45,4 +45,31 @@ def guide(
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console().print(Markdown(text, hyperlinks=False))
+    console = Console()
+    console.print(Markdown(fit_terminal(text, console.width), hyperlinks=False))
+
+
+def fit_terminal(text: str, width: int) -> str:
+    r"""Return a page for a terminal: long comments of commands above them, links between pages as plain text.
+
+    Example:
+        >>> from evenhand.cli.guide import fit_terminal
+        >>> page = "See [start](start.md).\n\n```\nevenhand inspect photos/    # counts of all classes\n```"
+        >>> print(fit_terminal(page, 40))
+        See start.
+        <BLANKLINE>
+        ```
+        # counts of all classes
+        evenhand inspect photos/
+        ```
+    """
+    text = re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", text)
+    lines, in_code = [], False
+    for line in text.splitlines():
+        in_code ^= line.startswith("```")
+        command, mark, comment = line.partition("  # ")
+        if in_code and mark and command.strip() and len(line) > width - 2:
+            lines += [f"# {comment}", command.rstrip()]
+        else:
+            lines.append(line)
+    return "\n".join(lines)

@@ -127,10 +127,10 @@ def show(result: "Audit") -> None:
 
     console = Console(highlight=False)
     variant = "" if result.imbalance == "none" else f" with {result.imbalance}"
-    trained = sum(row.train for row in result.classes)
+    trained, val, test = (sum(getattr(row, split) for row in result.classes) for split in ("train", "val", "test"))
     heading = (
-        f"{result.source}{variant}: {len(result.classes)} classes, {trained:,} training and "
-        f"{sum(row.test for row in result.classes):,} test images, imbalance ratio {result.imbalance_ratio:.3g}"
+        f"{result.source}{variant}: {len(result.classes)} classes, {trained:,} training images ({val:,} of them for "
+        f"validation) and {test:,} test images, imbalance ratio {result.imbalance_ratio:.3g}{_rounded(result)}"
     )
     console.print(cell(heading, "bold"), soft_wrap=True)
     console.print(_class_table(result, NARROW_BAR if console.width < NARROW else BAR))
@@ -152,6 +152,14 @@ def show(result: "Audit") -> None:
     if result.resembles != "none":
         console.print()
         console.print(cell(GUIDE), soft_wrap=True)
+
+
+def _rounded(result: "Audit") -> str:
+    """Say why the ratio of subsampled classes is not the one asked for, where it is not."""
+    asked = float(result.imbalance.partition(":")[2] or result.imbalance_ratio)
+    if abs(result.imbalance_ratio / asked - 1) < 0.05:
+        return ""
+    return f" (asked for: {asked:g}; the images of each class are rounded down)"
 
 
 def _class_table(result: "Audit", bar: int) -> "RenderableType":

@@ -36,6 +36,8 @@ def objectives(as_json: Annotated[bool, typer.Option("--json", help="Print every
         for line in wrap(text, min(console.width, 100), initial_indent=first, subsequent_indent=more, **WHOLE):
             console.print(cell(line), style=style, soft_wrap=True)
 
+    show("An objective is one loss (default ce) and any number of other parts, joined by +, each with its settings:")
+    show("evenhand compare photos/ --objectives ce,balanced-softmax,ce+cosine:scale=20+post-hoc", "  ")
     for kind, of_kind in groupby(parts, key=lambda part: part.kind):
         show(f"{kind}: {KINDS[kind]}", style="bold")
         for part in of_kind:

@@ -159,7 +159,7 @@ def audit(
         too_small_to_judge=tuple(row.name for row in classes if splits is not None and row.test < MIN_TEST_IMAGES),
         problems=tuple(problems),
         advice=(
-            *_advice(classes, closest, groups.rule, duplicates, has_splits=splits is not None),
+            *_advice(classes, imbalance, closest, groups.rule, duplicates, has_splits=splits is not None),
             *_near_advice(near, table.groups is not None, len(table)),
         ),
         notes=(*table.notes, *(() if splits is None else splits.notes)),
@@ -240,6 +240,7 @@ def _hash(content: bytes | memoryview) -> bytes:
 
 def _advice(
     classes: Sequence[ClassRow],
+    applied: Imbalance | None,
     closest: Imbalance | None,
     shot_rule: str,
     duplicates: Sequence[Duplicate],
@@ -255,9 +256,11 @@ def _advice(
     else:
         shape = "neither of the usual profiles" if closest is None else f"{closest}"
         largest = max(classes, key=lambda row: row.train)
+        if applied is None or applied.kind == "none":
+            advice.append(f"The training set resembles {shape}.")
         advice.append(
-            f"The training set resembles {shape}; always predicting {largest.name!r} would be correct for "
-            f"{largest.share:.0%} of such images, so evaluate by balanced accuracy."
+            f"Always predicting {largest.name!r} would be correct for {largest.share:.0%} of images like the training "
+            "set, so evaluate by balanced accuracy."
         )
     sizes = Counter(row.group for row in classes)
     if ratio > 1:
