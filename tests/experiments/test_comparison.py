@@ -235,6 +235,29 @@ def test_the_precision_and_a_mixture_are_noted(tmp_path: Path) -> None:
     assert "Computed in float32." not in found.notes
 
 
+@pytest.mark.parametrize(
+    ("what", "recorded", "usual", "other"),
+    [
+        ("threads", "threads", 1, 2),
+        ("processors", "processor", "AMD EPYC 9R14", "Intel Xeon 8488C"),
+        ("devices", "device", "cpu", "cuda:0"),
+    ],
+)
+def test_a_mixture_of_machines_is_named(tmp_path: Path, what: str, recorded: str, usual: Any, other: Any) -> None:
+    runs = grid(tmp_path, seeds=2)
+    for run in runs:
+        Run(run).write_environment({recorded: usual})
+    assert not any("different" in note for note in compare_runs(runs).notes)
+    Run(runs[-1]).write_environment({recorded: other})
+    found = compare_runs(runs)
+    seen = {str(usual): "ce seeds 0, 1, cce seed 0", str(other).partition(":")[0]: "cce seed 1"}
+    listed = "; ".join(f"{value}: {names}" for value, names in sorted(seen.items()))
+    note = f"The runs were computed with different {what} ({listed}), which changes results"
+    assert any(each.startswith(note) for each in found.notes)
+    for text in (found.markdown(), " ".join(found.table().split())):
+        assert note in text
+
+
 def test_bad_folders(tmp_path: Path) -> None:
     runs = grid(tmp_path, seeds=1)
     with pytest.raises(EvenhandError, match="ce with seed 0 comes twice"):
