@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import retest
+import simulate_verdicts
 import update_docs
 import verdict_tables
 
@@ -94,6 +96,29 @@ def test_the_readme_gives_the_range_of_the_table_of_speed() -> None:
     assert f"take {min(times):.2f} to {max(times):.2f} of the time of `nn.CrossEntropyLoss`" in readme
 
 
+def test_simulated_formulas_are_those_of_the_package() -> None:
+    simulate_verdicts.check_copy()
+
+
+@pytest.mark.slow
+def test_kept_simulations_are_what_the_script_makes_today() -> None:
+    """A row of each kind, with the random numbers of the kept file."""
+    kept = verdict_tables.simulated()
+    noise = simulate_verdicts.NOISES["normal noise"](np.random.default_rng(1), kept["trials"], 2)
+    [row] = [
+        each
+        for each in kept["values"]
+        if (each["truth"], each["noise"], each["rivals"], each["when"]) == ("no difference", "normal noise", 1, "now")
+    ]
+    for key, claims in simulate_verdicts.claimed(noise, before=False).items():
+        assert 100 * claims.any(axis=1).mean() == pytest.approx(row[key], abs=0.01)
+    rotated = [each for each in kept["rotation"] if (each["learner"], each["images"]) == ("ridge", "150")]
+    for ours, theirs in zip(
+        simulate_verdicts.simulate_rotation(rotated[0]["trials"], [("ridge", "150")]), rotated, strict=True
+    ):
+        assert ours == pytest.approx(theirs, abs=0.1)
+
+
 def test_the_simulations_of_the_verdicts_keep_their_promises() -> None:
     """Of the kept file; the simulations themselves are in the slow tests."""
     simulated, analyses = verdict_tables.simulated(), (3, 5, 8, 12)
@@ -105,6 +130,8 @@ def test_the_simulations_of_the_verdicts_keep_their_promises() -> None:
         if row["truth"] == "no difference" and row["when"] == "now" and "collapse" not in row["noise"]:
             most = allowed(6 if "exponential" in row["noise"] else 5, simulated["trials"])
             assert max(row["interim 12"], *(row[str(n)] for n in analyses)) <= most, row
+    assert simulated["folder"]["now"] <= allowed(5, simulated["folder"]["trials"])
+    assert {row["trials"] for row in simulated["rotation"]} == {simulated["rotation"][0]["trials"]}
     for row in simulated["rotation"]:
         if row["when"] == "now":
             assert max(row["interim"], *(row[f"false {n}"] for n in analyses)) <= allowed(5, row["trials"]), row

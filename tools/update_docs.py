@@ -370,6 +370,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "learners": verdicts.learners,
         "skewed": verdicts.skewed,
         "noise": verdicts.noise,
+        "folders": verdicts.folders,
     },
 }
 
