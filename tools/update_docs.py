@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import loss_tables
 import photo_tables
 import unsure_tables as unsure
 import verdict_tables as verdicts
@@ -296,7 +297,15 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "demo": demo,
         "photos": photo_tables.readme,
         "speed": photo_tables.first_run,
+        "loss": loss_tables.readme,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
+    },
+    "docs/guide/loss.md": {
+        "losses": loss_tables.losses,
+        "measured": partial(loss_tables.measured, loss_tables.ONE),
+        "others": loss_tables.others,
+        "linear": loss_tables.linear,
+        "measured linear": partial(loss_tables.measured, loss_tables.LINEAR),
     },
     "docs/guide/verdict.md": {"power": verdicts.power, "demo": demo_again},
     "docs/guide/objectives.md": {"measured": measured, "bias": bias},
