@@ -5,7 +5,7 @@
 Forward and backward in float32, with gradients of features, weights and bias, on one thread. The two take turns; the
 ratio of their CPU times is computed in each round, and its median is printed. Memory is the peak of what was allocated
 beyond the operands, gradients included, relative to linear + cross entropy and to the gradient of the weights alone.
-`--into` writes the numbers into a file, which tools/loss_tables.py reads.
+`--into` writes the numbers into a file, which tools/speed_tables.py reads.
 """
 
 import argparse

@@ -7,7 +7,7 @@ paper's equations as written, in turn. With one thread, CPU time is measured, wh
 ratio to `nn.CrossEntropyLoss` is computed in each round, so that other load affects both sides; the table has the
 median over rounds and then over processes. Memory is the peak of what was allocated beyond the logits and targets, the
 returned gradient included, in units of the logits' size. `--avx2` limits torch and the kernel to AVX2. `--into` writes
-the numbers into a file, which tools/loss_tables.py reads.
+the numbers into a file, which tools/speed_tables.py reads.
 """
 
 import argparse

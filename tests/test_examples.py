@@ -127,7 +127,7 @@ def fashion_mnist() -> str:
 
 
 SCRIPTS = {
-    "benchmarks/data.py": lambda _: ["--count", 400, "--rounds", 1],
+    "benchmarks/data.py": lambda folder: ["--count", 400, "--rounds", 1, "--into", folder / "speed.json"],
     "benchmarks/features.py": lambda folder: [photos(folder), "--images", 12, "--rounds", 1],
     "benchmarks/first_run.py": lambda folder: [photos(folder), "--threads", 1],
     "benchmarks/heads.py": lambda _: ["--images", 60, "--classes", 3, "--epochs", 1, "--rounds", 1],
