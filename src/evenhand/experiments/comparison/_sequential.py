@@ -18,7 +18,7 @@ from evenhand.experiments.comparison._comparison import ComparisonResult, compar
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
 from evenhand.experiments.comparison._load import read_run
 from evenhand.experiments.comparison._tuning import Pick, pick, with_tuned_settings
-from evenhand.experiments.comparison.verdict import MOST_SEEDS, NEW_COMPARISON
+from evenhand.experiments.comparison.verdict import IN_A_NEW_COMPARISON, MOST_SEEDS, NEW_COMPARISON
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.objectives.spec import ObjectiveSpec
@@ -235,7 +235,7 @@ def cost_alpha(plan: Plan, seeds: int) -> float:
 
 def _try_again(comparison: ComparisonResult) -> ComparisonResult:
     """Return the comparison with a verdict that names what finishes the runs that failed."""
-    *sentences, last = comparison.verdicts
+    *sentences, last = (each.partition(IN_A_NEW_COMPARISON)[0] for each in comparison.verdicts)
     last = f"{last.partition('; ' + NEW_COMPARISON)[0].rstrip('.')}; the same command tries the failed runs again."
     return comparison.model_copy(update={"verdicts": [*sentences, last]})
 
