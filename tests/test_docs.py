@@ -88,6 +88,20 @@ def test_numbers_in_the_prose_are_in_a_generated_part(page: str) -> None:
     assert set(NUMBER.findall(prose)) - known <= CHOSEN[page]
 
 
+def test_what_is_said_of_the_demo_holds_with_other_seeds() -> None:
+    """The guide: the objectives that know the counts have the higher means, and which of them is better is open."""
+    demos = [update_docs.kept(update_docs.DEMO / f"seeds-{seeds}.json") for seeds in ("0-7", "100-107")]
+    knowing = ["balanced-softmax", "balanced-softmax+mixup"]
+    for found in demos:
+        own = update_docs.primary(found)
+        assert (found.baseline, set(own)) == ("ce", {"cce", *knowing})
+        assert min(own[name].mean for name in knowing) > max(0, own["cce"].mean)
+        assert found.recommended in knowing
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert f"Use {demos[0].recommended}: " in text
+    assert f"the choice is `{demos[1].recommended}`" in text
+
+
 def test_simulated_formulas_are_those_of_the_package() -> None:
     simulate_verdicts.check_copy()
 
