@@ -181,6 +181,19 @@ def test_seeds_added_to_a_single_analysis_are_exploratory(tmp_path: Path) -> Non
     assert again.verdicts == first.verdicts
 
 
+def test_exploratory_seeds_name_the_analyses_before(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cot=SAME, cce=BETTER)
+    analysed(plan(tmp_path, "ce", "cot", most_seeds=5), runs)
+    found = analysed(plan(tmp_path, "ce", "cot", seeds=6), runs)
+    assert found.verdicts[-1].startswith("Exploratory, after analyses at 3 and 5 seeds: ")
+    assert found.notes[0].startswith("Exploratory: the 5% were spent at 3 and 5 seeds, so results with 6 seeds ")
+    stopped = tmp_path / "stopped"  # at 3 seeds, where all is decided, with 4% left
+    analysed(plan(stopped, "ce", "cce", most_seeds=5), runs)
+    found = analysed(plan(stopped, "ce", "cce", seeds=4, margin=0.02), runs)
+    assert found.verdicts[-1].startswith("Exploratory, after an analysis at 3 seeds: ")
+    assert found.notes[0].startswith("Exploratory: an analysis at 3 seeds came first, so results with 4 seeds ")
+
+
 @pytest.mark.parametrize(
     ("objectives", "baseline", "margin", "exploratory"),
     [
