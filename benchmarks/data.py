@@ -1,11 +1,12 @@
 """Compare batches of evenhand with the usual torchvision pipeline: images per second and memory.
 
-    python benchmarks/data.py [--images cifar10.npz] [--count 5000] [--rounds 5]
+    python benchmarks/data.py [--images cifar10.npz] [--count 5000] [--rounds 5] [--into FILE]
 
 Both read the same PNG files of 32 x 32 pixels on one thread and return batches of 128: padded by 4, randomly cropped
 and flipped, normalised. torchvision uses ImageFolder, PIL transforms and a DataLoader without workers. Both do the same
 work in turn in each round, and ratios are medians over the rounds. Without `--images` (an .npz with `train_images` and
-`train_labels`) the files are scikit-learn's digits, enlarged and in colour.
+`train_labels`) the files are scikit-learn's digits, enlarged and in colour. `--into` writes the ratios into a file,
+which tools/speed_tables.py reads.
 """
 
 import argparse
@@ -21,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from _kept import how_measured, keep
 from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -91,8 +93,8 @@ def first_epoch(table: SampleTable, cache: Path) -> tuple[float, Images]:
     return time.perf_counter() - start, images
 
 
-def measure_speed(root: Path, cache: Path, rounds: int) -> None:
-    """Print images per second and ratios."""
+def measure_speed(root: Path, cache: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Print images per second and their ratios to torchvision; return the ratios."""
     table, loader = table_of(root), torchvision_loader(root)
     preprocessing = Preprocessing(crop_size=32, mean=MEAN, std=STD)
     times: dict[str, list[float]] = {name: [] for name in ("torchvision", "first", "reopened", "later", "streamed")}
@@ -116,10 +118,13 @@ def measure_speed(root: Path, cache: Path, rounds: int) -> None:
         "streamed": "streamed, every epoch",
     }
     print(f"{'':46}  images/s   times torchvision (range over {rounds} rounds)")
+    found = {}
     for name, title in names.items():
         ratios = [base / value for base, value in zip(times["torchvision"], times[name], strict=True)]
+        found[name] = {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
         speed = len(table) / statistics.median(times[name])
-        print(f"{title:46} {speed:9,.0f}   {statistics.median(ratios):6.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        print(f"{title:46} {speed:9,.0f}   {found[name]['median']:6.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    return found
 
 
 def memory_of(root: Path, cache: Path, budget: int) -> str:
@@ -155,6 +160,7 @@ def main() -> None:
     parser.add_argument("--images", help="an .npz with train_images (N, 32, 32, 3) and train_labels")
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--into", type=Path)
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -167,7 +173,10 @@ def main() -> None:
         root = Path(folder) / "files"
         write(root, images, labels)
         print(f"{len(images)} PNG files, one thread, batches of {BATCH}, torch {torch.__version__}\n")
-        measure_speed(root, Path(folder) / "cache", options.rounds)
+        found = measure_speed(root, Path(folder) / "cache", options.rounds)
+        if options.into is not None:
+            keep(options.into, "batches", found | {"images": len(images), "rounds": options.rounds})
+            keep(options.into, "measured", {"batches": how_measured()})
         print(f"\nmemory, MB (a batch as floats: {BATCH * 3 * 32 * 32 * 4 / 2**20:.1f})")
         print(f"{'':15} {'budget':>8} {'used':>8} {'beyond':>8}")
         for budget in (images.nbytes, images.nbytes // 4):

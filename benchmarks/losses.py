@@ -1,18 +1,18 @@
 """Compare complement cross entropy with cross entropy: time and memory of forward and backward.
 
-    python benchmarks/losses.py [--processes 5] [--threads 1] [--shapes 128x10 4096x1000]
+    python benchmarks/losses.py [--processes 5] [--threads 1] [--avx2] [--shapes 128x10 4096x1000] [--into FILE]
 
 Each process measures one shape in float32: cross entropy, CCE by the native kernel, CCE by torch's operations, and the
 paper's equations as written, in turn. With one thread, CPU time is measured, which other processes affect least. The
 ratio to `nn.CrossEntropyLoss` is computed in each round, so that other load affects both sides; the table has the
 median over rounds and then over processes. Memory is the peak of what was allocated beyond the logits and targets, the
-returned gradient included, in units of the logits' size.
+returned gradient included, in units of the logits' size. `--avx2` limits torch and the kernel to AVX2. `--into` writes
+the numbers into a file, which tools/speed_tables.py reads.
 """
 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,17 +21,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from _kept import how_measured, keep
+
 SHAPES = ["128x10", "128x100", "128x1000", "512x8142", "256x21841", "4096x1000"]
 
 
-def measure(shape: str, threads: int) -> dict[str, float]:
+def measure(shape: str, threads: int, *, avx2: bool = False) -> dict[str, float]:
     """Measure time and memory of the losses at one shape, in this process."""
     import torch
     from torch import Tensor, nn
 
     from evenhand import ComplementCrossEntropyLoss
     from evenhand.losses import set_backend
+    from evenhand.losses.kernels import native
     from evenhand.losses.kernels.backend import why_not
+
+    if avx2:
+        native.level = min(native.level, 1)
 
     def plain(logits: Tensor, target: Tensor) -> Tensor:
         """Compute eqs. 1-5 as the paper writes them."""
@@ -70,7 +76,7 @@ def measure(shape: str, threads: int) -> dict[str, float]:
             if i >= 5:
                 seconds[name].append(clock() - start)
     result = {"ce": statistics.median(seconds["ce"])}
-    for name in losses.keys() - {"ce"}:
+    for name in (each for each in losses if each != "ce"):
         result[name] = statistics.median(a / b for a, b in zip(seconds[name], seconds["ce"], strict=True))
     for name, loss in losses.items():
         logits.grad = None
@@ -103,40 +109,38 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
+    parser.add_argument("--avx2", action="store_true")
+    parser.add_argument("--into", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        print(json.dumps(measure(args.shapes[0], args.threads)))
+        print(json.dumps(measure(args.shapes[0], args.threads, avx2=args.avx2)))
         return
     print(
         "| N x K | cross entropy, ms | native, times that | eager | plain form | memory: CE | native | eager | plain |"
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     environment = os.environ | {"OMP_NUM_THREADS": str(args.threads)}
+    if args.avx2:
+        environment["ATEN_CPU_CAPABILITY"] = "avx2"
+    part = f"{args.threads} thread{'s' * (args.threads != 1)}{', AVX2' * args.avx2}"
     for shape in args.shapes:
         command = [sys.executable, __file__, "--child", "--threads", str(args.threads), "--shapes", shape]
         runs = []
         for _ in range(args.processes):
-            done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+            done = subprocess.run(
+                command + ["--avx2"] * args.avx2, check=True, capture_output=True, text=True, env=environment
+            )
             runs.append(json.loads(done.stdout.splitlines()[-1]))
-
-        def middle(name: str, runs: list[dict[str, float]] = runs) -> float:
-            return statistics.median(run.get(name, float("nan")) for run in runs)
-
-        ratios = [middle(name) for name in ("native", "eager", "plain")]
-        memory = [middle(f"{name}_memory") for name in ("ce", "native", "eager", "plain")]
-        cells = [
-            shape.replace("x", " x "),
-            f"{middle('ce') * 1e3:.3g}",
-            *(f"{number:.2f}" for number in ratios + memory),
-        ]
+        row = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+        names = ("native", "eager", "plain", "ce_memory", "native_memory", "eager_memory", "plain_memory")
+        numbers = [f"{row[name]:.2f}" if name in row else "" for name in names]
+        cells = [shape.replace("x", " x "), f"{row['ce'] * 1e3:.3g}", *numbers]
         print(f"| {' | '.join(cells)} |", flush=True)
-    import torch
-
-    print(
-        f"\ntorch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, "
-        f"{args.processes} processes per row"
-    )
+        if args.into is not None:
+            keep(args.into, part, {shape: row})
+            keep(args.into, "measured", {part: how_measured() | {"processes": args.processes}})
+    print(f"\n{how_measured()['versions']}, {part}, {args.processes} processes per row")
 
 
 if __name__ == "__main__":

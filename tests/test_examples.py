@@ -127,12 +127,20 @@ def fashion_mnist() -> str:
 
 
 SCRIPTS = {
-    "benchmarks/data.py": lambda _: ["--count", 400, "--rounds", 1],
+    "benchmarks/data.py": lambda folder: ["--count", 400, "--rounds", 1, "--into", folder / "speed.json"],
     "benchmarks/features.py": lambda folder: [photos(folder), "--images", 12, "--rounds", 1],
     "benchmarks/first_run.py": lambda folder: [photos(folder), "--threads", 1],
     "benchmarks/heads.py": lambda _: ["--images", 60, "--classes", 3, "--epochs", 1, "--rounds", 1],
-    "benchmarks/linear.py": lambda _: ["--rounds", 1, "--shapes", "8x16x1000"],
-    "benchmarks/losses.py": lambda _: ["--processes", 1, "--shapes", "8x10"],
+    "benchmarks/linear.py": lambda folder: ["--rounds", 1, "--shapes", "8x16x1000", "--into", folder / "speed.json"],
+    "benchmarks/losses.py": lambda folder: [
+        "--processes",
+        1,
+        "--avx2",
+        "--shapes",
+        "8x10",
+        "--into",
+        folder / "x.json",
+    ],
     "benchmarks/report.py": lambda folder: [write_comparison_folder(folder / "comparison", names=("ant", "bee"))],
     "benchmarks/photos.py": lambda folder: [photos(folder), "--splits", 1, "--out", folder / "photos.json"],
     "benchmarks/wrong_labels.py": lambda folder: [

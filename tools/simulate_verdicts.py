@@ -1,17 +1,18 @@
 """Simulate comparisons whose truth is known: how often verdicts err, and what they find.
 
     python tools/simulate_verdicts.py                  # writes docs/results/data/verdicts.json, some minutes of CPU
-    python tools/simulate_verdicts.py --only noise     # that part alone, into the same file; or values, rotation
+    python tools/simulate_verdicts.py --only noise     # that part alone; or values, rotation, folder
+    python tools/simulate_verdicts.py --only rotation --row "ridge, 150"    # one row of rotated folds alone
     python tools/update_docs.py                        # renders it in docs/results/verdicts.md
 
 *Before* is the moderated t-test on the values of seeds alone, without a correction for skewness. *Now* is what the
 package computes. Values of seeds are tested in arrays by a copy of the formulas, compared with the package first;
-rotated folds are tested by the package itself, with the learners of the tests.
+rotated folds and folders with several lists are tested by the package itself, with the learners and lists of the tests.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -48,6 +49,8 @@ ROTATED = (
     ("seed noise alone", "10"),
     ("wide ridge", "held out, 8 classes of 10"),
     ("network", "held out, 100 to 10"),
+    ("ridge", "150"),
+    ("network", "150"),
 )
 HELD_OUT = {"held out, 8 classes of 10": [10] * 8, "held out, 100 to 10": [100, 50, 25, 15, 10, 10]}
 
@@ -153,14 +156,14 @@ def simulate_values(trials: int) -> list[dict[str, Any]]:
     return rows
 
 
-def simulate_rotation(trials: int) -> list[dict[str, Any]]:
+def simulate_rotation(trials: int, settings: Sequence[tuple[str, str]] = ROTATED) -> list[dict[str, Any]]:
     """Return false claims about new data, and power against an oracle that knows the variance, by the package."""
     sys.path.insert(0, str(ROOT))
     from tests.statistics.rotation_simulation import LEARNERS, comparisons
     from tests.statistics.test_rotation import SIZES
 
     rows = []
-    for learner, size in ROTATED:
+    for learner, size in settings:
         counts = {**SIZES, **HELD_OUT}[size]
         means = {n: np.zeros(trials) for n in SEEDS}
         halves = {
@@ -239,6 +242,22 @@ def simulate_noise(trials: int) -> list[dict[str, Any]]:
     return rows
 
 
+def simulate_folders(trials: int) -> dict[str, Any]:
+    """Return in how many folders, in percent, a false claim is made: of a ledger for each list, and of one for all."""
+    sys.path.insert(0, str(ROOT))
+    from tests.experiments.test_alpha_spending import LISTS, folder_wrong
+
+    found = {when: 100 * folder_wrong(trials, shared=when == "now") for when in ("before", "now")}
+    return {"trials": trials, "lists": len(LISTS), **found}
+
+
+def with_rows(kept: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of rotated folds with these in place of those of the same setting, in the order of `ROTATED`."""
+    found = {(row["learner"], row["images"], row["when"]): row for row in (*kept, *made)}
+    order = [(*setting, when) for setting in ROTATED for when in ("before", "now")]
+    return [found[key] for key in order if key in found]
+
+
 def _shares(found: Mapping[str, Array]) -> dict[str, float]:
     return {name: 100 * float(own.mean()) for name, own in found.items()}
 
@@ -249,16 +268,24 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100_000, help="Comparisons per row, of values of seeds.")
     parser.add_argument("--rotated", type=int, default=2_000, help="Comparisons per row, of rotated folds.")
     parser.add_argument("--noise", type=int, default=1_500, help="Comparisons per row, of parts of training noise.")
-    parser.add_argument("--only", choices=["values", "rotation", "noise"], help="Make this part alone.")
+    parser.add_argument("--folders", type=int, default=10_000, help="Folders in which several lists are compared.")
+    parser.add_argument("--only", choices=["values", "rotation", "noise", "folder"], help="Make this part alone.")
+    parser.add_argument("--row", action="append", help="With --only rotation: make this row alone, such as ridge, 150.")
     options = parser.parse_args()
+    names = {f"{learner}, {size}": (learner, size) for learner, size in ROTATED}
+    if options.row and (options.only != "rotation" or not names.keys() >= set(options.row)):
+        parser.error(f"--row needs --only rotation and one of: {'; '.join(names)}")
     check_copy()
     made: dict[str, Any] = read_json(KEPT) if options.only else {}
     if options.only in (None, "values"):
         made |= {"trials": options.trials, "values": simulate_values(options.trials)}
     if options.only in (None, "rotation"):
-        made |= {"rotation": simulate_rotation(options.rotated)}
+        rows = simulate_rotation(options.rotated, [names[each] for each in options.row] if options.row else ROTATED)
+        made |= {"rotation": with_rows(made.get("rotation", []), rows)}
     if options.only in (None, "noise"):
         made |= {"noise_trials": options.noise, "noise": simulate_noise(options.noise)}
+    if options.only in (None, "folder"):
+        made |= {"folder": simulate_folders(options.folders)}
     write_json(KEPT, made)
 
 

@@ -123,6 +123,19 @@ def differences(baseline: str, *blocks: str) -> str:
     return table(rows) if len(rows) > 1 else NONE
 
 
+def fresh_seeds(objective: str, baseline: str, block: str) -> str:
+    """Return how an objective differs from a baseline over the seeds of a block that both have, in words."""
+    runs: dict[str, dict[int, float]] = defaultdict(dict)
+    for each in records(block):
+        runs[each["summary"]["objective"]][each["summary"]["seed"]] = each["summary"]["balanced_accuracy"]
+    seeds = sorted(runs[objective].keys() & runs[baseline].keys())
+    gains = [runs[objective][seed] - runs[baseline][seed] for seed in seeds]
+    if not seeds:
+        return "no other seed was run yet"
+    ahead = f"ahead in {sum(gain > 0 for gain in gains)} of {len(gains)}"
+    return f"with seeds {_seeds(seeds)} by {in_points(mean(gains), None, None)} points so far ({ahead})"
+
+
 def _rare_recall(summary: dict[str, Any]) -> float:
     """Return the mean recall of the third of the classes with the fewest training images."""
     counts, recalls = summary["per_class"]["train_count"], summary["per_class"]["recall"]

@@ -14,10 +14,21 @@ from statistics import mean
 from typing import Any
 
 import photo_tables
+import speed_tables
 import unsure_tables as unsure
 import verdict_tables as verdicts
 from label_tables import averaged, cleanlab, flagged, gains, precision
-from study_tables import differences, networks, progress, records, reference_words, references, study, table
+from study_tables import (
+    differences,
+    fresh_seeds,
+    networks,
+    progress,
+    records,
+    reference_words,
+    references,
+    study,
+    table,
+)
 
 from evenhand.experiments.comparison import ComparisonResult
 from evenhand.experiments.comparison.verdict import in_points
@@ -291,15 +302,25 @@ def road() -> str:
     return f"`resnet8` with `ce` has a balanced accuracy of {random} there, and {drives} on drives that it has not seen"
 
 
+FRESH = partial(fresh_seeds, "balanced-softmax+cce:rivals=frequent:share=0.3", BALANCED, "rivals-long-tailed")
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "demo": demo,
         "photos": photo_tables.readme,
         "speed": photo_tables.first_run,
+        "loss": speed_tables.readme,
         **{name: partial(readme, name) for name in ("cce", "counts", "on top", "references", "reached")},
     },
+    "docs/guide/data.md": {"batches": speed_tables.batches},
+    "docs/guide/loss.md": {
+        "losses": speed_tables.losses,
+        "measured": partial(speed_tables.measured, speed_tables.ONE),
+        "others": speed_tables.others,
+        "linear": speed_tables.linear,
+        "measured linear": partial(speed_tables.measured, speed_tables.LINEAR),
+    },
     "docs/guide/verdict.md": {"power": verdicts.power, "demo": demo_again},
-    "docs/guide/objectives.md": {"measured": measured, "bias": bias},
+    "docs/guide/objectives.md": {"measured": measured, "bias": bias, "fresh": FRESH},
     "docs/guide/pitfalls.md": {"road": road, "winner": winner},
     "docs/results/claims.md": {"claims": claims},
     "docs/results/speed.md": {"machine": measured_on, "steps": step_times, "words": step_words},
@@ -309,6 +330,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "seeds": study_by_seed,
         "balanced": against_balanced,
         "float32": float32,
+        "fresh": FRESH,
     },
     "docs/results/photos.md": {
         "natural": partial(photo_tables.against_others, "natural"),
@@ -370,6 +392,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "learners": verdicts.learners,
         "skewed": verdicts.skewed,
         "noise": verdicts.noise,
+        "folders": verdicts.folders,
     },
 }
 

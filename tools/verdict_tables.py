@@ -164,6 +164,16 @@ def simulated_from() -> str:
     return f"{found['trials']:,} comparisons per row, and {found['rotation'][0]['trials']:,} per row of rotated folds"
 
 
+def folders() -> str:
+    """Return what several lists in one folder claim where nothing differs."""
+    found = simulated()["folder"]
+    return (
+        f"{found['lists']} comparisons with other objectives and baselines, one after the other in one folder, claim "
+        f"something in {found['now']:.1f}% of {found['trials']:,} folders where nothing differs; with 5% for each of "
+        f"them it was {found['before']:.1f}%."
+    )
+
+
 def simulated_learners() -> dict[str, Any]:
     """Return the kept file of learners and noises that were not used to choose the method."""
     found: dict[str, Any] = json.loads(LEARNERS.read_text("utf-8"))

@@ -34,7 +34,7 @@ from evenhand.runs.interim_analyses import (
 )
 from evenhand.runs.run import Run
 from evenhand.statistics.alpha_spending import SPENDING, planned_analyses
-from tests.experiments.test_simulation import LONG, NOISES, SHORT, Noise, limit, wrong
+from tests.experiments.test_simulation import LONG, NOISES, SHORT, SKEWED, Noise, equal, limit, tolerance, wrong
 from tests.fabricated import predict, with_noise, write_run
 from tests.processes import begin, end_of
 
@@ -181,6 +181,19 @@ def test_seeds_added_to_a_single_analysis_are_exploratory(tmp_path: Path) -> Non
     assert again.verdicts == first.verdicts
 
 
+def test_exploratory_seeds_name_the_analyses_before(tmp_path: Path) -> None:
+    runs = Runs(ce=CE, cot=SAME, cce=BETTER)
+    analysed(plan(tmp_path, "ce", "cot", most_seeds=5), runs)
+    found = analysed(plan(tmp_path, "ce", "cot", seeds=6), runs)
+    assert found.verdicts[-1].startswith("Exploratory, after analyses at 3 and 5 seeds: ")
+    assert found.notes[0].startswith("Exploratory: the 5% were spent at 3 and 5 seeds, so results with 6 seeds ")
+    stopped = tmp_path / "stopped"  # at 3 seeds, where all is decided, with 4% left
+    analysed(plan(stopped, "ce", "cce", most_seeds=5), runs)
+    found = analysed(plan(stopped, "ce", "cce", seeds=4, margin=0.02), runs)
+    assert found.verdicts[-1].startswith("Exploratory, after an analysis at 3 seeds: ")
+    assert found.notes[0].startswith("Exploratory: an analysis at 3 seeds came first, so results with 4 seeds ")
+
+
 @pytest.mark.parametrize(
     ("objectives", "baseline", "margin", "exploratory"),
     [
@@ -276,7 +289,7 @@ def test_a_failed_run_spends_nothing(tmp_path: Path) -> None:
     assert len(failures) == 1
     assert found.verdicts[-1].startswith("Exploratory: ")
     assert found.verdicts[-1].endswith("; the same command tries the failed runs again.")
-    assert "new comparison" not in found.verdicts[-1]
+    assert not any("new comparison" in each for each in found.verdicts)
     assert not (tmp_path / "looks.json").exists()
     assert analysed(plan(tmp_path, "ce", "cce", seeds=4), runs).verdicts[-1].startswith("Use cce")
 
@@ -294,6 +307,8 @@ def test_a_run_that_fails_later_leaves_the_analysis_before(tmp_path: Path) -> No
         assert (found.seeds, found.recommended, found.certainty) == ([0, 1, 2], "cce", "shown")
         assert found.verdicts[-1].startswith("Use cce")
         assert found.verdicts[-1].endswith("; the same command tries the failed runs again.")
+        assert any("seeds would be needed" in each for each in found.verdicts), "by the same command, which goes on"
+        assert not any("new comparison" in each for each in found.verdicts)
         assert found.notes[0] == (
             "The analysis with 5 seeds waits: 3 of 15 runs failed; nothing is spent. This is the one with 3."
         )
@@ -302,13 +317,14 @@ def test_a_run_that_fails_later_leaves_the_analysis_before(tmp_path: Path) -> No
     assert analysed(planned, runs).seeds == [0, 1, 2, 3, 4]
 
 
+NAMES = ["ce", "cce", "cot", "focal"]
 LISTS = [(0, (1, 2)), (0, (3,)), (0, (1, 2, 3)), (1, (0, 2)), (0, (1,))]
 """The baseline and the rivals of comparisons that are made one after the other in one folder."""
 
 
 def folder_wrong(trials: int, *, shared: bool) -> float:
     """How often any claim of a folder is false, where nothing differs; `shared`: by one ledger, or 5% for each list."""
-    rng, count, names = np.random.default_rng(0), 0, ["ce", "cce", "cot", "focal"]
+    rng, count, names = np.random.default_rng(0), 0, NAMES
     for _ in range(trials):
         noise, ledger, claimed = 0.01 * rng.normal(size=(4, 8)), {}, False
         for base, rivals in LISTS:
@@ -377,6 +393,34 @@ def test_a_whole_sequence_makes_false_claims_in_at_most_5_percent(noise: str) ->
 @pytest.mark.parametrize("rivals", [1, 3, 7])
 def test_a_whole_sequence_makes_false_claims_in_at_most_5_percent_of_many(noise: str, rivals: int) -> None:
     assert sequence_wrong(NOISES[noise], rivals, LONG) <= limit(LONG)
+
+
+@pytest.mark.parametrize("arm", SKEWED)
+@pytest.mark.parametrize(
+    ("rivals", "trials"), [(3, SHORT), *(pytest.param(n, LONG, marks=pytest.mark.slow) for n in (1, 3))]
+)
+def test_a_whole_sequence_with_one_skewed_arm_is_rarely_claimed(arm: str, rivals: int, trials: int) -> None:
+    assert sequence_wrong(SKEWED[arm], rivals, trials) <= 0.06 + tolerance(0.06, trials)
+
+
+FOUND_BY = {3: 0.12, 5: 0.48, 8: 0.89, 12: 0.98}
+"""Of true differences of two standard deviations, at least; the guide says 13, 51, 91 and 100%."""
+
+
+@pytest.mark.parametrize("trials", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)])
+def test_interim_analyses_find_a_difference_of_two_standard_deviations(trials: int) -> None:
+    rng, found = np.random.default_rng(0), dict.fromkeys(SPENDING, 0)
+    for _ in range(trials):
+        values = {name: 0.01 * noise for name, noise in zip(NAMES, equal(rng, 4, 12), strict=True)}
+        values["cce"] = values["cce"] + 0.01 * 2 * 2**0.5  # a paired difference has a standard deviation of sqrt 2
+        better = False
+        for seeds, level in SPENDING.items():
+            given = {"balanced_accuracy": {name: own[:seeds] for name, own in values.items()}}
+            [first, *_] = judge_differences(given, "ce", level=level)
+            better |= first.outcome == "better"
+            found[seeds] += better
+    for seeds, least in FOUND_BY.items():
+        assert found[seeds] / trials >= least - tolerance(least, trials), seeds
 
 
 ONE = analysis(

@@ -1,6 +1,7 @@
 """Comparison of runs: scores against the summary of each run, refusals, picking without the test set, files."""
 
 import csv
+import html
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from evenhand.core.errors import EvenhandError
 from evenhand.experiments.comparison import ComparisonResult, compare_runs, judge_differences, write_comparison
 from evenhand.experiments.comparison.verdict import difference_sentence
 from evenhand.metrics.registry import METRICS
+from evenhand.report.page import write_report
 from evenhand.runs.run import Run
 from evenhand.training.run import train_run
 from tests.fabricated import COUNTS, NAMES, fabricate, predict, with_noise
@@ -235,6 +237,29 @@ def test_the_precision_and_a_mixture_are_noted(tmp_path: Path) -> None:
     assert "Computed in float32." not in found.notes
 
 
+@pytest.mark.parametrize(
+    ("what", "recorded", "usual", "other"),
+    [
+        ("threads", "threads", 1, 2),
+        ("processors", "processor", "AMD EPYC 9R14", "Intel Xeon 8488C"),
+        ("devices", "device", "cpu", "cuda:0"),
+    ],
+)
+def test_a_mixture_of_machines_is_named(tmp_path: Path, what: str, recorded: str, usual: Any, other: Any) -> None:
+    runs = grid(tmp_path, seeds=2)
+    for run in runs:
+        Run(run).write_environment({recorded: usual})
+    assert not any("different" in note for note in compare_runs(runs).notes)
+    Run(runs[-1]).write_environment({recorded: other})
+    found = compare_runs(runs)
+    seen = {str(usual): "ce seeds 0, 1, cce seed 0", str(other).partition(":")[0]: "cce seed 1"}
+    listed = "; ".join(f"{value}: {names}" for value, names in sorted(seen.items()))
+    note = f"The runs were computed with different {what} ({listed}), which changes results"
+    assert any(each.startswith(note) for each in found.notes)
+    for text in (found.markdown(), " ".join(found.table().split())):
+        assert note in text
+
+
 def test_bad_folders(tmp_path: Path) -> None:
     runs = grid(tmp_path, seeds=1)
     with pytest.raises(EvenhandError, match="ce with seed 0 comes twice"):
@@ -249,6 +274,50 @@ def test_bad_folders(tmp_path: Path) -> None:
     (runs[1] / "summary.json").unlink()
     with pytest.raises(EvenhandError, match="is not finished"):
         compare_runs(runs)
+
+
+def shown(comparison: ComparisonResult, folder: Path) -> dict[str, str]:
+    """The verdict as the terminal, the page of Markdown and the report show it, from its beginning, on one line."""
+    write_comparison(comparison, folder)
+    page = write_report([folder], embedding=False).read_text()
+    parts = {
+        "terminal": comparison.table().partition("\nVerdict\n")[2],
+        "Markdown": comparison.markdown(),
+        "HTML": html.unescape(page[page.index("<header>") :]),
+    }
+    return {name: " ".join(text.split()) for name, text in parts.items()}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_baseline_that_failed_is_named_before_the_recommendation(tmp_path: Path) -> None:
+    runs = []
+    for seed in range(4):
+        noisy = with_noise(CE, seed)
+        runs.append(fabricate(tmp_path, "ce", seed, [*noisy[:3], 0]))
+        runs.append(fabricate(tmp_path, "cce", seed, with_noise([*noisy[:3], 0.6], 100 + seed, 0.03)))
+    found = compare_runs(runs)
+    assert (found.recommended, found.certainty) == ("cce", "shown")
+    for name, text in shown(found, tmp_path).items():
+        failed = text.index("Failed: ce recognises no image of its 1 few-shot class (in 4 of 4 seeds: 0, 1, 2, 3).")
+        assert failed < text.index("Use cce: +"), name
+        assert failed < text.find("<h1>") or name != "HTML"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_more_seeds_than_there_may_be_are_a_new_comparison(tmp_path: Path) -> None:
+    found = compare_runs(grid(tmp_path, seeds=3, ce=CE, cce=(0.95, 0.9, 0.73, 0.32)))
+    balanced = found.differences[0]
+    total = 3 + balanced.more_seeds
+    assert (balanced.outcome, found.certainty, total > 12) == ("undecided", "undecided", True)
+    last = (
+        f"not decidable with 12 seeds, about {total} seeds would be needed; start a new comparison with "
+        f"--seeds {total} --out NEW."
+    )
+    sentence = f"cce in balanced accuracy; about {total} seeds would be needed, in a new comparison (--seeds {total})"
+    for name, text in shown(found, tmp_path).items():
+        plain = text.replace("\\", "")
+        assert last in plain, name
+        assert sentence in plain, name
 
 
 def test_one_seed_compares_models_on_images_and_claims_nothing(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from evenhand.runs.schemas import EpochRow
 from evenhand.training.loop import Callback
 from evenhand.training.run import train_run
 from tests.experiments.grids import EPOCHS, Heard, small_grid, times_of
+from tests.fabricated import write_run
 from tests.training.runs import Interrupted, StopAfter, assert_same_run, tiny
 
 
@@ -217,6 +218,9 @@ def test_all_runs_of_a_grid_have_one_number_of_threads(
     monkeypatch.setenv("OMP_NUM_THREADS", given)
     jobs = small_grid(tmp_path)
     assert threads.grid_threads(jobs) == threads.grid_threads(jobs[:1]) == expected
+    for job, used in zip(jobs, (5, 7, 5), strict=False):
+        write_run(job.folder, job.config, environment={"threads": used})
+    assert threads.grid_threads(jobs) == threads.grid_threads(jobs[-1:], wanted=9) == 5, "as most runs of the folder"
 
 
 def test_each_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -71,7 +71,10 @@ def test_undecided_reports_how_many_more_seeds_are_needed() -> None:
     assert difference_sentence(found).startswith(
         "balanced accuracy: focal +0.6 [-1.9, 3.2] against ce: undecided with 3"
     )
-    assert difference_sentence(found).endswith(f"about {3 + found.more_seeds} seeds would be needed")
+    total = 3 + found.more_seeds
+    needed = f"about {total} seeds would be needed, in a new comparison (--seeds {total})"
+    assert difference_sentence(found).endswith(f"; {needed}")
+    assert verdict_sentences([found]) == [f"undecided with 3 seeds: focal in balanced accuracy; {needed}"]
     assert 8 < found.more_seeds < 60, "a difference of 0.6 spreads"
     [sure] = differences_of(focal=plus(1.5, 0.6, 2.6))
     assert sure.outcome == "undecided"

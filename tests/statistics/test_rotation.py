@@ -55,7 +55,9 @@ def measure(learner: str, size: str, trials: int) -> dict[str, float]:
     return result
 
 
-@pytest.mark.parametrize(("learner", "size"), [("wide ridge", "10"), ("network", "10"), ("ridge", "40")])
+@pytest.mark.parametrize(
+    ("learner", "size"), [("wide ridge", "10"), ("network", "10"), ("ridge", "40"), ("network", "150")]
+)
 def test_claims_hold_for_new_data(learner: str, size: str) -> None:
     found = measure(learner, size, SHORT)
     allowed = 0.05 + 3 * sqrt(0.05 * 0.95 / SHORT)

@@ -18,7 +18,7 @@ from evenhand.experiments.comparison._comparison import ComparisonResult, compar
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
 from evenhand.experiments.comparison._load import read_run
 from evenhand.experiments.comparison._tuning import Pick, pick, with_tuned_settings
-from evenhand.experiments.comparison.verdict import MOST_SEEDS, NEW_COMPARISON
+from evenhand.experiments.comparison.verdict import IN_A_NEW_COMPARISON, MOST_SEEDS, NEW_COMPARISON, listed
 from evenhand.experiments.grid.jobs import Failure, Job, make_grid
 from evenhand.experiments.grid.progress import GridCallback
 from evenhand.objectives.spec import ObjectiveSpec
@@ -34,7 +34,7 @@ from evenhand.runs.interim_analyses import (
     read_ledger,
 )
 from evenhand.runs.run import Run
-from evenhand.statistics.alpha_spending import planned_analyses
+from evenhand.statistics.alpha_spending import ROUNDING, planned_analyses
 from evenhand.statistics.paired import LEVEL
 
 SAME = 1e-9
@@ -235,7 +235,7 @@ def cost_alpha(plan: Plan, seeds: int) -> float:
 
 def _try_again(comparison: ComparisonResult) -> ComparisonResult:
     """Return the comparison with a verdict that names what finishes the runs that failed."""
-    *sentences, last = comparison.verdicts
+    *sentences, last = (each.partition(IN_A_NEW_COMPARISON)[0] for each in comparison.verdicts)
     last = f"{last.partition('; ' + NEW_COMPARISON)[0].rstrip('.')}; the same command tries the failed runs again."
     return comparison.model_copy(update={"verdicts": [*sentences, last]})
 
@@ -307,13 +307,15 @@ def _with_analyses(
     if analysis.exploratory and not spent:
         return _exploratory(comparison, "other analyses in this folder share its 5% and were made before")
     if analysis.exploratory:
-        first = spent[0].seeds if spent else analysis.seeds
+        at = listed([str(each.seeds) for each in spent])
+        after = f"{'an analysis' if len(spent) == 1 else 'analyses'} at {at} seeds"
+        whole = sum(each.level for each in spent) > LEVEL - ROUNDING
         note = (
-            f"Exploratory: the 5% were spent at {first} seeds, so results with {analysis.seeds} seeds suggest what to "
-            "try next and prove nothing."
+            f"Exploratory: {f'the 5% were spent at {at} seeds' if whole else f'{after} came first'}, so results with "
+            f"{analysis.seeds} seeds suggest what to try next and prove nothing."
         )
         *sentences, last = comparison.verdicts
-        verdicts = [*sentences, f"Exploratory, after an analysis at {first} seeds: {last[0].lower()}{last[1:]}"]
+        verdicts = [*sentences, f"Exploratory, after {after}: {last[0].lower()}{last[1:]}"]
         changes = {"verdicts": verdicts, "certainty": "undecided", "notes": [note, *comparison.notes]}
         return comparison.model_copy(update=changes)
     before = [each for each in spent if each.seeds < analysis.seeds]

@@ -9,6 +9,7 @@ from evenhand.runs.comparison_schemas import PRIMARY, TESTED, Certainty, Differe
 MOST_SEEDS = 12
 """The default of `--most-seeds`."""
 NEW_COMPARISON = "start a new comparison with --seeds"
+IN_A_NEW_COMPARISON = ", in a new comparison (--seeds"
 
 
 def difference_sentence(difference: Difference) -> str:
@@ -21,7 +22,8 @@ def difference_sentence(difference: Difference) -> str:
         >>> for difference in judge_differences({"balanced_accuracy": values}, "ce"):
         ...     print(difference_sentence(difference))
         balanced accuracy: cce +2.0 [1.4, 2.9] over ce, 3 seeds
-        balanced accuracy: cot +0.7 [-0.7, 1.7] against ce: undecided with 3 seeds; about 11 seeds would be needed
+        balanced accuracy: cot +0.7 [-0.7, 1.7] against ce: undecided with 3 seeds; about 11 seeds would be needed,
+        in a new comparison (--seeds 11)
     """
     baseline, outcome = difference.baseline, difference.outcome
     start = f"{TESTED.get(difference.metric, difference.metric)}: {difference.objective}"
@@ -64,7 +66,8 @@ def _seeds_needed(differences: Sequence[Difference]) -> str:
         return "more seeds are unlikely to decide this"
     first = min(within, key=lambda each: each.more_seeds or 0)
     about = "" if len(differences) == 1 else f" for {first.objective}"
-    return f"about {first.seeds + (first.more_seeds or 0)} seeds would be needed{about}"
+    total = first.seeds + (first.more_seeds or 0)
+    return f"about {total} seeds would be needed{about}{IN_A_NEW_COMPARISON} {total})"
 
 
 def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
@@ -75,7 +78,8 @@ def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
         >>> from evenhand.experiments.comparison.verdict import verdict_sentences
         >>> values = {"ce": [0.80, 0.81, 0.79], "cot": [0.80, 0.82, 0.80], "focal": [0.80, 0.80, 0.80]}
         >>> verdict_sentences(judge_differences({"balanced_accuracy": values, "few": values}, "ce"))
-        ['undecided with 3 seeds: cot, focal in balanced accuracy; about 12 seeds would be needed for focal']
+        ['undecided with 3 seeds: cot, focal in balanced accuracy; about 12 seeds would be needed for focal,
+        in a new comparison (--seeds 12)']
     """
     if differences and differences[0].seeds < 2:
         return [difference_sentence(each) for each in differences]
