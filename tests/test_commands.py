@@ -47,7 +47,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, image in enumerate(("cat/0.png", "lynx/0.png"), 1):
             shutil.copyfile(photos / image, home / folder / f"{number}.jpg")
     shutil.copytree(photos, home / "others")
-    for name in ("runs/RUN", "RUN"):
+    for kept in ("data/runs", "long-tailed"):  # of a clone
+        shutil.copytree(ROOT / "docs" / "results" / kept, home / "docs" / "results" / kept)
+    for name in ("runs/RUN", "runs/lt", "RUN"):
         train_run(config(photos, objective="ce", epochs=6, data__calibration_fraction=0.2), home / name)
     (home / "weights.csv").write_text("class,weight\ncat,1\nlynx,2\n")
     (home / "shares.csv").write_text("class,share\ncat,0.9\nlynx,0.1\n")
