@@ -20,7 +20,7 @@ demo: .venv/.package
 test: lint
 	$(TEST) -m "not slow"
 
-# Where EVENHAND_DATA names the real data, a test that skips for want of them fails. Random files are searched for longer.
+# Where EVENHAND_DATA is set, a test that skips for want of what CONTRIBUTING.md lists fails. Random files are searched for longer.
 # The second run is as on a processor with AVX2 and nothing newer: no test may hang on the numerics of one.
 test-all: lint docs .venv/.notebooks
 	EVENHAND_COMPLETE=$(EVENHAND_DATA) EVENHAND_FUZZ=100 $(TEST)

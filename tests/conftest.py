@@ -48,7 +48,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that skips for want of real data, where `make test-all` promises that they are there."""
+    """Fail a test that skips for want of the usual real data, where `make test-all` promises that they are there."""
     report = yield
     if report.skipped and os.environ.get("EVENHAND_COMPLETE") and not hasattr(report, "wasxfail"):
         reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -1,7 +1,6 @@
 """`evenhand inspect` as a person types it."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from PIL import Image
 
 from evenhand.cli import main
+from tests.real_data import needs
 from tests.trained import assert_one_sentence
 
 
@@ -163,7 +163,7 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("EVENHAND_DATA" not in os.environ, reason="EVENHAND_DATA names no folder of real data sets")
+@needs("road-marking")
 def test_real_road_marking(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "inspect", "road-marking:split=runs", "--json")
     assert code == 0

@@ -34,12 +34,7 @@ from evenhand.data.benchmarks import (
 from evenhand.data.download import Remote
 from evenhand.data.standard import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, TINY_IMAGENET
 from evenhand.data.table import SampleTable
-
-DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
-
-
-def needs(path: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not (DATA / path).exists(), reason=f"EVENHAND_DATA does not hold {path}")
+from tests.real_data import DATA, needs, needs_cifar10
 
 
 def assert_sound(table: SampleTable) -> None:
@@ -218,7 +213,7 @@ def test_an_npz_with_other_counts_is_refused(tmp_path: Path, change: dict[str, n
         load_cifar10(tmp_path, download=False)
 
 
-@needs("cifar10.npz")
+@needs_cifar10
 def test_cifar10() -> None:
     table = load_cifar10(DATA, download=False)
     assert table.counts(table.rows("train")).tolist() == [5000] * 10

@@ -1,7 +1,6 @@
 """Images of a table: sizes, channels, memory, streaming and statistics."""
 
 import json
-import os
 import warnings
 from pathlib import Path
 
@@ -16,12 +15,10 @@ from evenhand.data.images import Images, MemoryImages, StreamedImages, open_imag
 from evenhand.data.reading import Threads
 from evenhand.data.table import ArrayPixels, DatasetInfo, FilePixels, SampleTable
 from tests.processes import call
+from tests.real_data import DATA, needs
 
 from . import memory
 from .pictures import noise, table_of, turned_late, write, written
-
-DATA = os.environ.get("EVENHAND_DATA")
-real = pytest.mark.skipif(not DATA, reason="EVENHAND_DATA names no folder of real data")
 
 
 def array_table(images: np.ndarray, **info: object) -> SampleTable:
@@ -209,9 +206,9 @@ def test_memory_stays_within_the_budget_and_a_batch(tmp_path: Path) -> None:
         assert each["served"] <= each["budget"] + batch + batch // 4 + spare
 
 
-@real
+@needs("road-marking")
 def test_road_marking_boxes(tmp_path: Path) -> None:
-    root = Path(str(DATA)) / "road-marking"
+    root = DATA / "road-marking"
     rows = [line.split(",") for line in (root / "dataset_annotations.txt").read_text().splitlines()[:24]]
     paths = ["images/" + Path(row[9].strip()).with_suffix(".jpg").name for row in rows]
     corners = np.array([[float(value) for value in row[:8]] for row in rows])
@@ -229,9 +226,9 @@ def test_road_marking_boxes(tmp_path: Path) -> None:
     assert all(int(np.ptp(images[row])) > 60 for row in range(24))
 
 
-@real
+@needs("samples/tiny-imagenet-200")
 def test_tiny_imagenet_with_its_grey_images(tmp_path: Path) -> None:
-    root = Path(str(DATA)) / "samples/tiny-imagenet-200/train"
+    root = DATA / "samples/tiny-imagenet-200/train"
     paths = sorted(str(path.relative_to(root)) for path in root.glob("*/images/*.JPEG"))
     images: Images = open_images(table_of(root, paths), cache=tmp_path)
     assert (images.image_size, images.channels, len(images)) == (64, 3, len(paths))

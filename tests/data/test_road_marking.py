@@ -11,11 +11,9 @@ from evenhand.core.errors import EvenhandError
 from evenhand.data.road_marking import COUNTS, PAGE, load_road_marking
 from evenhand.data.splits import make_splits
 from evenhand.data.table import FilePixels, SampleTable
+from tests.real_data import DATA, needs
 
-DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
-real = pytest.mark.skipif(
-    not (DATA / "road-marking").is_dir(), reason="EVENHAND_DATA does not hold the road marking data set"
-)
+real = needs("road-marking")
 
 
 def boxes_of(table: SampleTable) -> np.ndarray:

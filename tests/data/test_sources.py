@@ -16,8 +16,7 @@ from PIL import Image
 
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import find_data_root, load_source
-
-DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
+from tests.real_data import DATA, needs
 
 
 def test_the_default_is_digits() -> None:
@@ -111,7 +110,7 @@ def test_a_machine_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.skipif(not (DATA / "road-marking").is_dir(), reason="EVENHAND_DATA does not hold road-marking")
+@needs("road-marking")
 def test_options_reach_the_set_and_the_root_stays_untouched() -> None:
     def state() -> list[tuple[str, int]]:
         return sorted((str(path), path.stat().st_mtime_ns) for path in DATA.glob("*"))

@@ -1,6 +1,5 @@
 """Published files of the ResNet for CIFAR, whose names differ from ours, give the network that was published."""
 
-import os
 import re
 from pathlib import Path
 
@@ -22,17 +21,11 @@ from evenhand.models.classifier import Classifier
 from evenhand.models.heads import replace_head
 from evenhand.training.card import Card
 from evenhand.training.predict import TrainedModel
+from tests.real_data import DATA, needs, needs_cifar10
 from tests.training.runs import tiny, trainer_of
 
-DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
-CHECKPOINT = DATA / "checkpoints" / "imbalanced-dl_resnet32_cifar10-lt100.pth.tar"
+CHECKPOINT = "checkpoints/imbalanced-dl_resnet32_cifar10-lt100.pth.tar"
 COUNTS = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
-
-published = pytest.mark.skipif(not CHECKPOINT.is_file(), reason=f"EVENHAND_DATA does not hold {CHECKPOINT.name}")
-cifar10 = pytest.mark.skipif(
-    not any((DATA / name).exists() for name in ("cifar10.npz", "cifar-10-batches-py")),
-    reason="EVENHAND_DATA does not hold CIFAR-10",
-)
 
 
 def reference(state: dict[str, Tensor], images: Tensor) -> Tensor:
@@ -59,14 +52,14 @@ def reference(state: dict[str, Tensor], images: Tensor) -> Tensor:
 
 
 def load_published() -> Classifier:
-    model = build_model("resnet32", num_classes=10, pretrained=CHECKPOINT)
-    fill_head(model, CHECKPOINT)
+    model = build_model("resnet32", num_classes=10, pretrained=DATA / CHECKPOINT)
+    fill_head(model, DATA / CHECKPOINT)
     return model.eval()
 
 
-@published
+@needs(CHECKPOINT)
 def test_logits_are_those_of_an_independent_network() -> None:
-    state = torch.load(CHECKPOINT, map_location="cpu", weights_only=True)["state_dict"]
+    state = torch.load(DATA / CHECKPOINT, map_location="cpu", weights_only=True)["state_dict"]
     images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         logits = load_published()(images)
@@ -75,8 +68,8 @@ def test_logits_are_those_of_an_independent_network() -> None:
     assert_close(logits.double(), expected, atol=1e-5, rtol=1e-5)
 
 
-@published
-@cifar10
+@needs(CHECKPOINT)
+@needs_cifar10
 def test_cifar10_is_classified_as_published() -> None:
     """The file states its accuracy itself, as `best_acc1`; logits are adjusted by the shares of CIFAR-10-LT 100."""
     seen = Preprocessing(crop_size=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))

@@ -1,6 +1,5 @@
 """Studies as runs: under every protocol a list of valid configs; nothing is trained."""
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -24,9 +23,9 @@ from evenhand.paper.planning import StudyOptions, jobs_of, parse_seeds, plan
 from evenhand.paper.studies import METHODS, PLAIN_FOCAL, STUDIES, Study, find_study
 from evenhand.runs.config import make_config, validate
 from evenhand.runs.config_sections import DataConfig
+from tests.real_data import DATA, needs
 from tests.test_study_tool import load_study_tool
 
-DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
 with_runs = [study for study in STUDIES.values() if study.panels]
 
 
@@ -254,7 +253,7 @@ def test_known_sizes_are_those_of_the_notes() -> None:
     assert (digits.image_size, digits.train + digits.test) == (8, 1797)
 
 
-@pytest.mark.skipif(not (DATA / "road-marking").is_dir(), reason="EVENHAND_DATA does not hold road-marking")
+@needs("road-marking")
 def test_the_known_size_of_road_marking_is_that_of_its_split() -> None:
     config = plan(STUDIES["table-road"], options("small"))[0].config
     splits, size = make_splits(load_source("road-marking", data_root=DATA), val_fraction=0), size_of(config.data)

@@ -1,6 +1,5 @@
 """Every objective learns a last layer on frozen features with the recipe for photos."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from evenhand.training.features import ExtractedFeatures
 from evenhand.training.run import train_run
 from evenhand.training.second_stage import second_stage
 from tests.data.pictures import encode, write
+from tests.real_data import DATA, needs
 from tests.training.runs import trainer_of
 
 COUNTS = (60, 40, 28, 20, 14, 10)
@@ -31,7 +31,6 @@ COMBINED = (
     "ldam:scale=60",
 )
 
-DATA = Path(os.environ.get("EVENHAND_DATA", "/nowhere"))
 REAL = ("ketch", "schooner", "crab", "lobster", "lotus")
 """Classes of the shared photos, some alike."""
 
@@ -99,7 +98,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (DATA / "photos").is_dir(), reason="EVENHAND_DATA does not hold photos")
+@needs("photos")
 @pytest.mark.parametrize("objective", every_objective())
 def test_every_objective_learns_real_photos(objective, real, tmp_path):
     run = train_run(config_of(real).model_copy(update={"objective": objective}), tmp_path / "run")

@@ -192,8 +192,13 @@ class LocalEngine:
 
 def _lost(job: Job, code: int) -> End:
     """Describe the end of a process that sent no result."""
-    how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-    hint = "; if it was out of memory, lower --jobs" if code == -9 else f"; see {job.log}"
+    name = _signal_name(-code) if code < 0 else ""
+    hints = {
+        "SIGKILL": "; if it was out of memory, lower --jobs",
+        "SIGABRT": f"; it may be out of memory: lower --jobs, or see {job.log}",  # what some libraries do then
+    }
+    how = f"was ended by {name}" if name else f"ended with code {code}"
+    hint = hints.get(name, f"; see {job.log}")
     return End("lost", how, hint)
 
 
