@@ -75,6 +75,7 @@ def compare(
     )
     from evenhand.experiments.comparison.unsure import unsure_sentence
     from evenhand.report.page import write_report
+    from evenhand.runs.filenames import EXPLORATORY
     from evenhand.training.recipe_choice import make_run_config
 
     by = check_metric(metric, costs, seeds)
@@ -126,17 +127,19 @@ def compare(
         written = write_comparison(comparison, plan.folder, raw=raw)
     elif raw:
         written = write_comparison(comparison, plan.folder, raw=True)
-    page = write_report([written[0]])
+    kept = written[0].name == EXPLORATORY  # the comparison of the folder, next to which this one is written
+    page = write_report([written[0]], out=written[0].with_suffix(".html") if kept else None)
+    chosen = written[0] if kept else plan.folder
     if as_json:
         echo_json(comparison.to_json(plan.folder))
     elif not quiet:
         echo(comparison.table().rstrip())
         if comparison.costs is not None:
             echo(f"\n{cost_table(comparison.costs)}")
-        echo(f"\n{unsure_sentence(comparison, plan.folder)}".rstrip())
+        echo(f"\n{unsure_sentence(comparison, chosen)}".rstrip())
         tables = ", ".join(path.name for path in written)
-        echo(f"\n{GUIDE}\nuse {comparison.recommended}: evenhand predict {shlex.quote(str(plan.folder))} IMAGES")
-        echo(f"comparison: {plan.folder}\nreport: {page}\ntables: {tables}, in the same folder")
+        echo(f"\n{GUIDE}\nuse {comparison.recommended}: evenhand predict {shlex.quote(str(chosen))} IMAGES")
+        echo(f"comparison: {chosen}\nreport: {page}\ntables: {tables}, in the same folder")
         show_kept(plan.folder)
     show_failures(progress.failures)
     if progress.failures:

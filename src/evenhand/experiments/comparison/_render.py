@@ -14,6 +14,7 @@ from evenhand.experiments.comparison.verdict import ensemble_note, in_points, po
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.comparison import Comparison
 from evenhand.runs.comparison_schemas import PRIMARY, TESTED, ClassRow, Difference, ObjectiveRow
+from evenhand.runs.filenames import EXPLORATORY
 
 # Up to this many classes are all listed in a terminal; of more, the largest and the smallest.
 MOST_LISTED, ENDS = 30, 10
@@ -98,9 +99,15 @@ def markdown(comparison: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_tables(comparison: Comparison, folder: Path, *, raw: bool = False) -> list[Path]:
-    """Write `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
-    paths = [folder / name for name in ("comparison.csv", "per_class.csv", "comparison.md")]
+def write_tables(comparison: Comparison, file: Path, *, raw: bool = False) -> list[Path]:
+    """Write `comparison.csv`, `per_class.csv` and `comparison.md` next to a `comparison.json`; return their paths.
+
+    Next to an exploratory one they are `exploratory.csv`, `exploratory_per_class.csv` and `exploratory.md`.
+    """
+    folder, classes = file.parent, "per_class.csv"
+    if file.name == EXPLORATORY:
+        classes = f"{file.stem}_{classes}"
+    paths = [file.with_suffix(".csv"), folder / classes, file.with_suffix(".md")]
     write_csv(
         paths[0], [_objective_for_csv(row, comparison.differences) for row in comparison.rows], raw=raw, within=folder
     )

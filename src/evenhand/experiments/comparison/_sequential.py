@@ -205,7 +205,7 @@ def _lost_analysis(folder: Path) -> InterimAnalysis | None:
         found = Comparison.read(folder) if is_comparison(folder) else None
     except EvenhandError:
         return None  # it is written again
-    if found is None or len(found.seeds) < 2 or found.verdicts[-1].startswith("Exploratory"):
+    if found is None or found.exploratory:
         return None
     return InterimAnalysis(
         seeds=len(found.seeds),
