@@ -63,7 +63,9 @@ def terminal_text(comparison: Comparison, width: int) -> str:
         parts += _class_table(comparison, width)
         parts.append(_filled(class_changes(comparison), width))
     parts.append(
-        _filled([_explained(comparison), comparison.method, *ensemble_note(comparison), *comparison.notes], width)
+        _filled(
+            [_explained(comparison), _short_method(comparison), *ensemble_note(comparison), *comparison.notes], width
+        )
     )
     *sentences, last = comparison.verdicts
     verdict = ["Verdict"]
@@ -202,6 +204,16 @@ def _explained(comparison: Comparison) -> str:
     )
 
 
+def _short_method(comparison: Comparison) -> str:
+    """Return how differences were tested, in short where they were."""
+    if len(comparison.seeds) < 2 or all(each.p is None for each in comparison.differences):
+        return comparison.method
+    return (
+        "Differences are paired by seed, in percentage points (pp), with 95% confidence intervals (CI) adjusted for all "
+        "tests; all claims together are wrong in at most 5% of comparisons. More: `evenhand guide verdict`."
+    )
+
+
 def _tables_within(cells: Cells, width: int) -> list[str]:
     """Return a table as text; one that is too wide is split by columns, and the first column is repeated."""
     for count in range(len(cells[0]), 2, -1):
@@ -214,14 +226,14 @@ def _tables_within(cells: Cells, width: int) -> list[str]:
 
 
 def _class_table(comparison: Comparison, width: int) -> list[str]:
-    """Return the table of classes, or nothing where it is too wide: per_class.csv has it."""
+    """Return the table of classes, or where to find it if it is too wide."""
     classes = comparison.per_class
     hidden = len(classes) - 2 * ENDS if len(classes) > MOST_LISTED else 0
     shown = [*classes[:ENDS], *classes[-ENDS:]] if hidden else classes
     cells = class_cells(comparison, shown)
     lines = text_table([[_shown(row[0], 2 * LONGEST_NAME), *row[1:]] for row in cells], left=(0,))
     if max(map(cell_len, lines)) > width:
-        return []
+        return [f"Recall by class: in per_class.csv, as the table is wider than {width} columns."]
     if hidden:
         lines.insert(ENDS + 1, f"... {hidden} more")
     return ["\n".join(lines)]
