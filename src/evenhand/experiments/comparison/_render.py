@@ -209,8 +209,8 @@ def _short_method(comparison: Comparison) -> str:
     if len(comparison.seeds) < 2 or all(each.p is None for each in comparison.differences):
         return comparison.method
     return (
-        "Differences are paired by seed, in percentage points (pp), with 95% confidence intervals (CI) adjusted for all "
-        "tests; all claims together are wrong in at most 5% of comparisons. More: `evenhand guide verdict`."
+        "Differences are paired by seed, in percentage points (pp), with 95% confidence intervals (CI) adjusted for "
+        "all tests; all claims together are wrong in at most 5% of comparisons. More: `evenhand guide verdict`."
     )
 
 

@@ -247,8 +247,8 @@ def _undecided(chosen: str, why: str, primary: Sequence[Difference], undecided: 
     about = "" if own or len(primary) == 1 else f" for {first.objective}"
     if total > max(SEEDS_WORTH_A_START, limit):
         return (
-            f"{text}; these images do not decide it, as about {total} seeds would be needed{about}; add images, of rare "
-            "classes first."
+            f"{text}; these images do not decide it, as about {total} seeds would be needed{about}; add images, of "
+            "rare classes first."
         )
     above_limit = f"not decidable with {limit} seeds, " if total > limit else ""
     return f"{text}; {above_limit}about {total} seeds would be needed{about}; {NEW_COMPARISON} {total} --out NEW."
