@@ -26,7 +26,7 @@ from evenhand.runs.comparison import Comparison
 from evenhand.runs.config import Config, validate
 from evenhand.runs.filenames import EXPLORATORY
 from evenhand.runs.run import Run
-from evenhand.training.prepare import warm_features
+from evenhand.training.prepare import split, warm_features
 from evenhand.training.recipe_choice import make_run_config
 
 OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
@@ -161,6 +161,7 @@ def plan_comparison(
     if len(set(specs)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
     table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+    split(base, drop_small_classes(table) if base.data.drop_small else table)  # refuses what no run could be trained on
     tuned = _tuned_settings(base, objectives, table) if tune else {}
     chosen = None if baseline is None else ObjectiveSpec(baseline)
     if chosen is not None and chosen not in {*specs, *(each for settings in tuned.values() for each in settings)}:
