@@ -198,3 +198,10 @@ def test_links_that_were_followed_once_are_followed_again(run: Run, tmp_path: Pa
 def test_what_is_wrong_is_one_sentence(run: Run, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
     assert_one_sentence(run(*args), words)
     assert not list(tmp_path.rglob("config.yaml"))
+
+
+@pytest.mark.parametrize(("given", "source"), [((), "the built-in digits, as no source is given"), (("a",), "a")])
+def test_the_first_line_names_the_built_in_source(run: Run, given: tuple[str, ...], source: str) -> None:
+    code, _, err = run(*given, "--margin", "-1")  # refused before anything is read
+    assert code == 2
+    assert err.startswith(f"evenhand: comparing objectives on {source} ...")

@@ -20,7 +20,7 @@ from evenhand.cli.options import (
     Status,
     with_run_options,
 )
-from evenhand.cli.output import GUIDE, begin, echo, echo_json, named, remark, show_kept
+from evenhand.cli.output import GUIDE, NO_SOURCE, begin, echo, echo_json, named, remark, show_kept
 
 
 @with_run_options
@@ -60,6 +60,7 @@ def compare(
     """
     if not (quiet or as_json or status):
         source = options.flags["data__source"] or "the source of the config"
+        source = NO_SOURCE if options.default_source else source
         begin(f"comparing {named(objectives or 'objectives')} on {named(source)}")
     from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
