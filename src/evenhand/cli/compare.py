@@ -113,6 +113,8 @@ def compare(
     silent = quiet or as_json
     if why and not silent:
         remark(f"comparing on {base.data.source}: {why}")
+    if seeds is None and not silent:
+        remark(f"up to {plan.most_runs} runs with {plan.planned[-1]} seeds; fewer where all is decided before")
     command = shlex.join(["evenhand", *sys.argv[1:]])
     with watching_grid(workers=jobs, engine=engine, quiet=silent) as progress:
         try:
