@@ -11,6 +11,7 @@ import pytest
 from evenhand.core.errors import EvenhandError
 from evenhand.experiments.grid.jobs import Failure, Job
 from evenhand.experiments.grid.progress import GridCallback
+from evenhand.runs.comparison import Comparison
 from tests.trained import assert_one_sentence, draw, evenhand
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,7 +34,8 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path, request: p
     folder = tmp_path / "both"
     content = json.loads((folder / "comparison.json").read_text("utf-8"))
     assert (content["objectives"], content["seeds"], content["baseline"]) == (["ce", "cce"], [0, 1], "ce")
-    assert (folder / "report.html").read_text("utf-8").count("<svg") > 1
+    report = (folder / "report.html").read_text("utf-8")
+    assert report.count("<svg") > 1
     with (folder / "comparison.csv").open(newline="") as file:
         assert [row["objective"] for row in csv.DictReader(file)] == ["ce", "cce"]
     weights = {path: path.stat().st_mtime_ns for path in folder.glob("*/weights/*")}
@@ -44,8 +46,18 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path, request: p
     code, out, err = run(*quick[:-5], "ce,cce,focal", *quick[-4:], "--json")
     assert code == 0, err
     assert json.loads(out)["objectives"] == ["ce", "cce", "focal"]
+    # It is exploratory, so the first verdict and its report stay, and are what predict uses.
+    assert json.loads((folder / "comparison.json").read_text("utf-8")) == content
+    assert (folder / "report.html").read_text("utf-8") == report
+    assert json.loads((folder / "exploratory.json").read_text("utf-8")) == json.loads(out)
+    for name in ("exploratory.csv", "exploratory_per_class.csv", "exploratory.md", "exploratory.html"):
+        assert (folder / name).is_file(), name
+    assert Comparison.read(folder / "exploratory.json").exploratory
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     assert len(list(folder.glob("*/summary.json"))) == 6
+    _, out, err = run(*quick[:-5], "ce,cce,focal", *quick[-4:])
+    assert "written as exploratory.json; the comparison of ce, cce with 2 seeds in both and its report are kept" in err
+    assert re.search(r"^use \S+: evenhand predict both/exploratory.json IMAGES$", out, re.MULTILINE)
 
     code, out, _ = run(*quick, "--status")
     assert code == 0
@@ -186,3 +198,10 @@ def test_links_that_were_followed_once_are_followed_again(run: Run, tmp_path: Pa
 def test_what_is_wrong_is_one_sentence(run: Run, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
     assert_one_sentence(run(*args), words)
     assert not list(tmp_path.rglob("config.yaml"))
+
+
+@pytest.mark.parametrize(("given", "source"), [((), "the built-in digits, as no source is given"), (("a",), "a")])
+def test_the_first_line_names_the_built_in_source(run: Run, given: tuple[str, ...], source: str) -> None:
+    code, _, err = run(*given, "--margin", "-1")  # refused before anything is read
+    assert code == 2
+    assert err.startswith(f"evenhand: comparing objectives on {source} ...")

@@ -14,7 +14,7 @@ import yaml
 
 from evenhand.cli import main
 from evenhand.cli.options import RUN_SETTINGS, TRAIN_SETTINGS
-from evenhand.cli.progress import ShownRun, watching
+from evenhand.cli.progress import ShownRun, show_summary, watching
 from evenhand.core.locks import claimed
 from evenhand.objectives.spec import stage_names
 from evenhand.runs.config import RECIPES, make_config
@@ -330,3 +330,24 @@ def test_options_are_made_from_the_settings(
         assert line.endswith(text), line
     assert f"Second stage of --from: {' or '.join(stage_names())}." in out
     assert all(recipe in out for recipe in RECIPES)
+
+
+def test_a_score_after_an_adjustment_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = {
+        "objective": "ce+post-hoc:tau=1",
+        "source": "photos",
+        "epochs": 3,
+        "images": 8,
+        "balanced_accuracy": 0.9,
+        "balanced_accuracy_interval": None,
+        "accuracy": 0.9,
+        "selected": {"epoch": 3, "rule": "late", "val_balanced_accuracy": 0.982},
+        "groups": {"many": None, "medium": None, "few": None},
+        "worst_class": {"name": "cat", "recall": 0.5},
+        "notes": [],
+    }
+    after = "with balanced accuracy 98.2% after the post-hoc adjustment, which the lines of epochs are without\n"
+    show_summary(tmp_path, tmp_path / "report.html", summary, as_json=False)
+    assert after not in capsys.readouterr().out
+    show_summary(tmp_path, tmp_path / "report.html", {**summary, "adjustment": {"tau": 1.0}}, as_json=False)
+    assert after in capsys.readouterr().out

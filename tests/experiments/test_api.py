@@ -11,7 +11,10 @@ import evenhand
 from evenhand.core.errors import EvenhandError
 from evenhand.data.sources import load_source
 from evenhand.data.table import SampleTable
+from evenhand.experiments.api import plan_comparison
+from evenhand.runs.config import make_config
 from tests.experiments.grids import Heard
+from tests.trained import draw
 from tests.training.runs import tiny
 
 
@@ -71,4 +74,11 @@ def test_a_run_that_fails_is_named_in_the_notes(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_is_one_sentence(tmp_path: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(EvenhandError, match=words):
         evenhand.compare("digits", out=tmp_path / "new", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "new").exists()
+
+
+def test_classes_that_cannot_be_split_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    photos = draw(tmp_path / "photos", {"cat": 6, "dog": 1})
+    with pytest.raises(EvenhandError, match="too few images of 'dog' for both training and test; add images"):
+        plan_comparison(make_config(data__source=str(photos)), out=tmp_path / "new")
     assert not (tmp_path / "new").exists()

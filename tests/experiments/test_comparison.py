@@ -539,6 +539,7 @@ def test_csv_holds_the_same_numbers(written: tuple[ComparisonResult, Path]) -> N
 
 def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple[ComparisonResult, Path]) -> None:
     comparison, _ = written
+    assert "Recall by class: in per_class.csv, as the table is wider than 30 columns." in comparison.table(30)
     text = comparison.table()
     lines = text.splitlines()
     assert max(map(len, lines)) <= 104
@@ -552,7 +553,8 @@ def test_terminal_text_is_aligned_plain_and_ends_with_the_verdict(written: tuple
     assert verdict[1] == comparison.verdicts[-1]
     assert verdict[3].startswith("cce:gamma=-1.5  "), "then the picture"
     assert "o" in verdict[3]
-    assert "family-wise error rate" in text.replace("\n  ", " ")
+    assert "family-wise error rate" not in text
+    assert "More: `evenhand guide verdict`." in text.replace("\n  ", " ")
     assert "cat, tabby" in text
 
 

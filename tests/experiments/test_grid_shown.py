@@ -30,7 +30,7 @@ def test_a_pipe_hears_of_finished_and_failed_runs(tmp_path: Path, capsys: pytest
         shown.failed(Failure(jobs[2], "No."))
     out, err = capsys.readouterr()
     assert out == ""
-    names = [job.folder.name for job in jobs]
+    names = [f"{job.config.objective}, seed {job.config.seed}" for job in jobs]
     patterns = [
         r"4 runs to do, up to 2 at a time",
         rf"run 1/4  {names[0]} done  \d+ s left",
@@ -123,7 +123,7 @@ def test_a_grid_is_run_and_shown(
     jobs = small_grid(tmp_path)[:1]
     with watching_grid() as shown:
         assert run_on_engine(jobs, command="evenhand compare", callback=shown) == []
-    expected = f"1 run to do, up to 1 at a time\nrun 1/1  {jobs[0].folder.name} done\n"
+    expected = f"1 run to do, up to 1 at a time\nrun 1/1  {jobs[0].config.objective}, seed {jobs[0].config.seed} done\n"
     assert capsys.readouterr().err == expected
     with watching_grid() as shown:
         assert run_on_engine(jobs, callback=shown) == []

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,9 @@ def test_a_plan_tries_each_setting_once(tmp_path: Path) -> None:
     assert plan.settings == ["ce", "cce", *SETTINGS[1:2], *SETTINGS[3:], "cce:share=0.3"]
     assert list(plan.tuned) == ["cce"], "the one with a setting is not tuned"
     assert len(plan.jobs(2)) == 14
+    assert plan.most_runs == len(plan.settings) * 2
+    open_ended = replace(plan, seeds=None)
+    assert open_ended.most_runs == 3 * 12 + (len(plan.settings) - 3) * 3
     both = plan_comparison(base, ["cce:share=0.3+mixup", "cce+mixup:alpha=1"], out=tmp_path, tune=True)
     assert len(set(both.settings)) == len(both.settings)
     base = make_config(settings=["data.rotate=false"], data__source="digits")

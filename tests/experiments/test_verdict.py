@@ -302,12 +302,21 @@ def test_equal_results_have_no_highest_mean() -> None:
     assert sentence == "Undecided with 3 seeds; erm does not differ from ce in any of them."
 
 
-@pytest.mark.parametrize(("seeds", "more", "limit"), [(3, 5, ""), (3, 43, "not decidable with 12 seeds, ")])
+@pytest.mark.parametrize(("seeds", "more", "limit"), [(3, 5, ""), (3, 20, "not decidable with 12 seeds, ")])
 def test_more_seeds_are_a_new_comparison(seeds: int, more: int, limit: str) -> None:
     open_ = claim("a", BALANCED, 0.05, sure=False, seeds=seeds).model_copy(update={"more_seeds": more})
     total = seeds + more
     expected = f"{limit}about {total} seeds would be needed; start a new comparison with --seeds {total} --out NEW."
     assert recommend([open_], "ce").sentence.endswith(f"; {expected}")
+
+
+def test_where_very_many_seeds_are_needed_images_are_what_is_missing() -> None:
+    open_ = claim("a", BALANCED, 0.05, sure=False, seeds=12).model_copy(update={"more_seeds": 88})
+    sentence = recommend([open_], "ce").sentence
+    assert sentence.endswith(
+        "; these images do not decide it, as about 100 seeds would be needed; add images, of rare classes first."
+    )
+    assert "--seeds" not in sentence
 
 
 def test_how_many_seeds_are_needed_says_for_which() -> None:

@@ -20,7 +20,7 @@ from evenhand.cli.options import (
     Status,
     with_run_options,
 )
-from evenhand.cli.output import GUIDE, begin, echo, echo_json, named, remark, show_kept
+from evenhand.cli.output import GUIDE, NO_SOURCE, begin, echo, echo_json, named, remark, show_kept
 
 
 @with_run_options
@@ -60,6 +60,7 @@ def compare(
     """
     if not (quiet or as_json or status):
         source = options.flags["data__source"] or "the source of the config"
+        source = NO_SOURCE if options.default_source else source
         begin(f"comparing {named(objectives or 'objectives')} on {named(source)}")
     from evenhand.cli.grid_progress import show_failures, show_ledger, show_others, show_status, watching_grid
     from evenhand.core.errors import EvenhandError
@@ -75,6 +76,7 @@ def compare(
     )
     from evenhand.experiments.comparison.unsure import unsure_sentence
     from evenhand.report.page import write_report
+    from evenhand.runs.filenames import EXPLORATORY
     from evenhand.training.recipe_choice import make_run_config
 
     by = check_metric(metric, costs, seeds)
@@ -111,6 +113,8 @@ def compare(
     silent = quiet or as_json
     if why and not silent:
         remark(f"comparing on {base.data.source}: {why}")
+    if seeds is None and not silent:
+        remark(f"up to {plan.most_runs} runs with {plan.planned[-1]} seeds; fewer where all is decided before")
     command = shlex.join(["evenhand", *sys.argv[1:]])
     with watching_grid(workers=jobs, engine=engine, quiet=silent) as progress:
         try:
@@ -126,17 +130,19 @@ def compare(
         written = write_comparison(comparison, plan.folder, raw=raw)
     elif raw:
         written = write_comparison(comparison, plan.folder, raw=True)
-    page = write_report([written[0]])
+    kept = written[0].name == EXPLORATORY  # the comparison of the folder, next to which this one is written
+    page = write_report([written[0]], out=written[0].with_suffix(".html") if kept else None)
+    chosen = written[0] if kept else plan.folder
     if as_json:
         echo_json(comparison.to_json(plan.folder))
     elif not quiet:
         echo(comparison.table().rstrip())
         if comparison.costs is not None:
             echo(f"\n{cost_table(comparison.costs)}")
-        echo(f"\n{unsure_sentence(comparison, plan.folder)}".rstrip())
+        echo(f"\n{unsure_sentence(comparison, chosen)}".rstrip())
         tables = ", ".join(path.name for path in written)
-        echo(f"\n{GUIDE}\nuse {comparison.recommended}: evenhand predict {shlex.quote(str(plan.folder))} IMAGES")
-        echo(f"comparison: {plan.folder}\nreport: {page}\ntables: {tables}, in the same folder")
+        echo(f"\n{GUIDE}\nuse {comparison.recommended}: evenhand predict {shlex.quote(str(chosen))} IMAGES")
+        echo(f"comparison: {chosen}\nreport: {page}\ntables: {tables}, in the same folder")
         show_kept(plan.folder)
     show_failures(progress.failures)
     if progress.failures:

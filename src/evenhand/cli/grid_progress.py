@@ -61,6 +61,9 @@ class ShownGrid(GridProgress):
         for line in () if self.quiet else self.heading:
             echo(line)
         self.workers = self.given_workers or default_workers(jobs)
+        short = {job.folder: f"{job.config.objective}, seed {job.config.seed}" for job in jobs}
+        alike = len(set(short.values())) < len(short)  # they differ in other settings too
+        self.names = {job.folder: job.folder.name if alike else short[job.folder] for job in jobs}
         done = self.count(Status.DONE)
         left = len(self.jobs) - done
         if self.lines and left:
@@ -100,19 +103,19 @@ class ShownGrid(GridProgress):
         """Print that another process works on a run."""
         super().waiting(job)
         self._move()
-        self._print(f"{job.folder.name} is locked by another process")
+        self._print(f"{self.names[job.folder]} is locked by another process")
 
     def done(self, job: Job) -> None:
         """Print that a run is finished."""
         super().done(job)
         self._move()
-        self._print(f"{job.folder.name} done")
+        self._print(f"{self.names[job.folder]} done")
 
     def failed(self, failure: Failure) -> None:
         """Print that a run failed; the reason is printed at the end."""
         super().failed(failure)
         self._move()
-        self._print(f"{failure.job.folder.name} failed")
+        self._print(f"{self.names[failure.job.folder]} failed")
 
     def _move(self) -> None:
         if self.bar.disable:

@@ -105,6 +105,12 @@ class RunOptions:
         named = {"recipe": self.recipe, "config": self.config, "settings": self.settings or None, **self.flags}
         return [name for name, value in named.items() if value is not None]
 
+    @property
+    def default_source(self) -> bool:
+        """Whether no source is given, so that it is the built-in digits."""
+        elsewhere = self.config is not None or any(each.startswith("data") for each in self.settings)
+        return self.flags["data__source"] is None and not elsewhere
+
 
 def _with_options(settings: Mapping[str, str], command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a run in front of a command's own; it gets their values as `options`."""

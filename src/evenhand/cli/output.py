@@ -26,6 +26,9 @@ COLOURS = {"many": "blue", "medium": "green", "few": "red"}
 GUIDE = "Which objective to try: `evenhand guide objectives`; `evenhand objectives` lists the parts."
 """A pointer to the documentation."""
 
+NO_SOURCE = "the built-in digits, as no source is given"
+"""What a command that was given no source works on."""
+
 LONGEST_LINE, LONGEST_WORD = 600, 200
 """Characters of a line on stderr, and of one word in it, such as a path."""
 

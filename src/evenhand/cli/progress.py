@@ -116,8 +116,11 @@ def show_summary(path: Path, page: Path, summary: dict[str, Any], *, as_json: bo
     selected = summary["selected"]
     if selected.get("val_balanced_accuracy") is not None:
         reached = f"balanced accuracy {selected['val_balanced_accuracy']:.1%}"
+        after = " after the post-hoc adjustment, which the lines of epochs are without" * bool(
+            summary.get("adjustment")
+        )
         why = "is the latest near the best" if selected["rule"] == "late" else "was the best"
-        echo(f"epoch {selected['epoch']} of {summary['epochs']} {why} on validation, with {reached}")
+        echo(f"epoch {selected['epoch']} of {summary['epochs']} {why} on validation, with {reached}{after}")
     groups = summary["groups"]
     listed = [f"{name}-shot {groups[name]['recall']:.1%}" for name in ("many", "medium", "few") if groups[name]]
     worst = summary["worst_class"]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from evenhand.cli.options import Quiet, RunOptions, with_train_options
-from evenhand.cli.output import begin, named, remark
+from evenhand.cli.output import NO_SOURCE, begin, named, remark
 from evenhand.objectives.spec import stage_names
 
 STAGES = " or ".join(stage_names())
@@ -51,7 +51,8 @@ def train(
 
         config = second_stage(first, stage, epochs=flags["epochs"])
     if not (quiet or as_json):
-        what = f"training {named(config.objective)} on {named(config.data.source)}{': ' * bool(why)}{why}"
+        source = NO_SOURCE if first is None and options.default_source else config.data.source
+        what = f"training {named(config.objective)} on {named(source)}{': ' * bool(why)}{why}"
         begin(what if resume is None else f"continuing {named(resume)}")
     from evenhand.cli.progress import show_summary, watching
     from evenhand.report.page import write_report

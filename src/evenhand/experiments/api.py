@@ -11,7 +11,7 @@ from evenhand.data.batches import flip_warning
 from evenhand.data.sources import load_source
 from evenhand.data.splits import drop_small_classes
 from evenhand.data.table import SampleTable
-from evenhand.experiments.comparison._comparison import ComparisonResult, write_comparison
+from evenhand.experiments.comparison._comparison import ComparisonResult, kept_comparison, write_comparison
 from evenhand.experiments.comparison._hypothesis_tests import MARGIN
 from evenhand.experiments.comparison._sequential import Plan, compare_sequentially
 from evenhand.experiments.comparison.verdict import MOST_SEEDS
@@ -24,8 +24,9 @@ from evenhand.objectives.registry import tuning_candidates
 from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs.comparison import Comparison
 from evenhand.runs.config import Config, validate
+from evenhand.runs.filenames import EXPLORATORY
 from evenhand.runs.run import Run
-from evenhand.training.prepare import warm_features
+from evenhand.training.prepare import split, warm_features
 from evenhand.training.recipe_choice import make_run_config
 
 OBJECTIVES = ("ce", "cce", "balanced-softmax", "balanced-softmax+mixup")
@@ -160,6 +161,7 @@ def plan_comparison(
     if len(set(specs)) < 2:
         raise EvenhandError(f"A comparison needs at least 2 objectives, got {given!r}.")
     table = load_source(base.data.source, data_root=base.data.root, allow_outside=base.data.allow_outside)
+    split(base, drop_small_classes(table) if base.data.drop_small else table)  # refuses what no run could be trained on
     tuned = _tuned_settings(base, objectives, table) if tune else {}
     chosen = None if baseline is None else ObjectiveSpec(baseline)
     if chosen is not None and chosen not in {*specs, *(each for settings in tuned.values() for each in settings)}:
@@ -260,7 +262,12 @@ def make_comparison(
 
 
 def _replaced(folder: Path, comparison: Comparison) -> str:
-    """Return a message if the tables of another comparison are replaced."""
+    """Return a message if the tables of another comparison are replaced, or kept since this one is exploratory."""
+    if kept := kept_comparison(comparison, folder):
+        return (
+            f"this comparison is exploratory, so that it is written as {EXPLORATORY}; the comparison of "
+            f"{', '.join(kept.objectives)} with {len(kept.seeds)} seeds in {folder} and its report are kept"
+        )
     try:
         before = Comparison.read(folder)
     except EvenhandError:

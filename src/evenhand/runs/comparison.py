@@ -23,7 +23,7 @@ from evenhand.runs.comparison_schemas import (
     Seed,
     first_problem,
 )
-from evenhand.runs.filenames import COMPARISON
+from evenhand.runs.filenames import COMPARISON, EXPLORATORY
 from evenhand.runs.run import Run
 
 
@@ -75,6 +75,11 @@ class Comparison(ComparisonModel):
     costs: CostComparison | None = None
     """Where costs were given."""
 
+    @property
+    def exploratory(self) -> bool:
+        """Whether it claims nothing: it has a single seed, or its alpha was spent before."""
+        return len(self.seeds) < 2 or self.verdicts[-1].startswith("Exploratory")
+
     @classmethod
     def read(cls, path: os.PathLike[str] | str) -> "Comparison":
         """Read a comparison from its folder, its `comparison.json`, or a file with that content.
@@ -95,10 +100,10 @@ class Comparison(ComparisonModel):
         runs = [run.model_copy(update={"folder": _run_folder(file, run.folder)}) for run in found.runs]
         return found.model_copy(update={"runs": runs})
 
-    def write(self, folder: os.PathLike[str] | str) -> Path:
-        """Write `comparison.json`; return its path."""
-        write_json(Path(folder) / COMPARISON, self.to_json(folder), within=Path(folder))
-        return Path(folder) / COMPARISON
+    def write(self, folder: os.PathLike[str] | str, name: str = COMPARISON) -> Path:
+        """Write `comparison.json`, or a file with another name; return its path."""
+        write_json(Path(folder) / name, self.to_json(folder), within=Path(folder))
+        return Path(folder) / name
 
     def to_json(self, folder: os.PathLike[str] | str | None = None) -> dict[str, Any]:
         """Return the content of `comparison.json`: plain numbers, text, lists and dictionaries, without NaN.
@@ -113,13 +118,13 @@ class Comparison(ComparisonModel):
 
 
 def comparison_file(path: os.PathLike[str] | str) -> Path:
-    """Return the `comparison.json` of a folder; the file itself stays as it is."""
-    return Path(path) if Path(path).name == COMPARISON else Path(path) / COMPARISON
+    """Return the `comparison.json` of a folder; such a file, or an exploratory one, stays as it is."""
+    return Path(path) if Path(path).name in (COMPARISON, EXPLORATORY) else Path(path) / COMPARISON
 
 
 def is_comparison(path: os.PathLike[str] | str) -> bool:
-    """Return whether a path is a `comparison.json`, or a folder with one that is not a run itself."""
-    return Path(path).name == COMPARISON or (
+    """Return whether a path is a `comparison.json`, an exploratory one, or a folder with one that is no run itself."""
+    return Path(path).name in (COMPARISON, EXPLORATORY) or (
         is_regular(Path(path) / COMPARISON, within=Path(path)) and not Run(Path(path)).begun
     )
 

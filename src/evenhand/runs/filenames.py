@@ -59,5 +59,7 @@ MODEL_WEIGHTS, MODEL_CONFIG, DECISIONS = "model.safetensors", "config.json", "de
 """Files of a model folder: all weights, the network and its classes, and how it decides."""
 
 COMPARISON = "comparison.json"
+EXPLORATORY = "exploratory.json"
+"""An exploratory comparison next to one that is not."""
 INTERIM_ANALYSES = "looks.json"
-"""The files of a comparison; the latter keeps the name of earlier versions."""
+"""The analyses of a comparison; the name is that of earlier versions."""

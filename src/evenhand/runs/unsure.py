@@ -116,20 +116,26 @@ def set_rule_of_folds(runs: Sequence[Run], coverage: float) -> tuple[SetRule, li
         EvenhandError: the runs are tested on the same images, or the coverage is not above 0 and below 1.
     """
     check_share(coverage, "--coverage")
-    found, members, seen = [], [], set[str]()
-    for run in runs:
-        own = as_used(run, run.predictions)
-        new = np.array([name not in seen for name in own.ids.tolist()])
-        if new.mean() > 0.5:  # later turns of the same folds add nothing but a few images at their ends
-            found.append(take(own, np.flatnonzero(new)))
-            members.append(run)
-            seen |= set(own.ids.tolist())
+    found, members = new_test_folds(runs)
     if len(members) < 2:
         raise EvenhandError(
             f"{runs[0].path} has no calibration images, and its comparison no test sets that rotate over several "
             f"seeds; {HOW_TO_CALIBRATE}."
         )
-    return make_set_rule([score(one_per_group(fold)) for fold in found], coverage), members
+    return make_set_rule([score(fold) for fold in found], coverage), members
+
+
+def new_test_folds(runs: Sequence[Run]) -> tuple[list[Predictions], list[Run]]:
+    """Return the predictions of test images that no earlier run tests, one per group, and the runs that made them."""
+    found, members, seen = [], [], set[str]()
+    for run in runs:
+        own = as_used(run, run.predictions)
+        new = np.array([name not in seen for name in own.ids.tolist()])
+        if new.mean() > 0.5:  # later turns of the same folds add nothing but a few images at their ends
+            found.append(one_per_group(take(own, np.flatnonzero(new))))
+            members.append(run)
+            seen |= set(own.ids.tolist())
+    return found, members
 
 
 @dataclass(frozen=True, eq=False)

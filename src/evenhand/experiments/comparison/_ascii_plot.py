@@ -16,6 +16,7 @@ def plot_differences(differences: Sequence[Difference], width: int = 72) -> list
         cce  :             |            :     [--------o-----------]
         cot  :   [---------+--------o---:---------]
              -1            0           +1
+        o difference, [ ] 95% CI, | zero (+ within a CI), : margin of 1 pp
     """
     shown = [each for each in differences if each.metric == differences[0].metric]
     ends = [
@@ -39,7 +40,8 @@ def plot_differences(differences: Sequence[Difference], width: int = 72) -> list
             row[place(each.low)], row[place(each.high)] = "[", "]"
         row[place(each.mean)] = "o"
         lines.append(f"{each.objective:<{names}}  {''.join(row).rstrip()}")
-    return [*lines, f"{'':<{names}}  {_scale(shown[0].margin, place, columns)}"]
+    legend = f"o difference, [ ] 95% CI, | zero (+ within a CI), : margin of {100 * shown[0].margin:g} pp"
+    return [*lines, f"{'':<{names}}  {_scale(shown[0].margin, place, columns)}", legend]
 
 
 def _scale(margin: float, place: Callable[[float], int], columns: int) -> str:

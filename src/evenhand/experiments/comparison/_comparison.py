@@ -23,6 +23,7 @@ from evenhand.metrics.predictions import Predictions
 from evenhand.runs.comparison import Comparison as Comparison
 from evenhand.runs.comparison_schemas import PRIMARY, ComparedRun
 from evenhand.runs.comparison_schemas import Difference as Difference
+from evenhand.runs.filenames import COMPARISON, EXPLORATORY
 from evenhand.runs.run import Run
 from evenhand.statistics.paired import LEVEL, balanced_resolution
 
@@ -190,12 +191,26 @@ def compare_runs(
 def write_comparison(comparison: Comparison, folder: Path | str, *, raw: bool = False) -> list[Path]:
     """Write `comparison.json`, `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths.
 
+    An exploratory comparison replaces none that is not: it is written next to it, as `exploratory.json` and so on.
+
     Args:
         comparison: what to write.
         folder: where to.
         raw: write names into the CSV files as they are, even where a spreadsheet would run them.
     """
-    return [comparison.write(folder), *render.write_tables(comparison, Path(folder), raw=raw)]
+    file = comparison.write(folder, EXPLORATORY if kept_comparison(comparison, folder) else COMPARISON)
+    return [file, *render.write_tables(comparison, file, raw=raw)]
+
+
+def kept_comparison(comparison: Comparison, folder: Path | str) -> Comparison | None:
+    """Return the comparison of a folder that an exploratory one must not replace; None where it may be written."""
+    if not comparison.exploratory:
+        return None
+    try:
+        before = Comparison.read(folder)
+    except EvenhandError:
+        return None
+    return None if before.exploratory else before
 
 
 def _ensemble(predictions: Sequence[Predictions]) -> float:

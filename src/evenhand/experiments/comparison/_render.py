@@ -14,6 +14,7 @@ from evenhand.experiments.comparison.verdict import ensemble_note, in_points, po
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.comparison import Comparison
 from evenhand.runs.comparison_schemas import PRIMARY, TESTED, ClassRow, Difference, ObjectiveRow
+from evenhand.runs.filenames import EXPLORATORY
 
 # Up to this many classes are all listed in a terminal; of more, the largest and the smallest.
 MOST_LISTED, ENDS = 30, 10
@@ -62,7 +63,9 @@ def terminal_text(comparison: Comparison, width: int) -> str:
         parts += _class_table(comparison, width)
         parts.append(_filled(class_changes(comparison), width))
     parts.append(
-        _filled([_explained(comparison), comparison.method, *ensemble_note(comparison), *comparison.notes], width)
+        _filled(
+            [_explained(comparison), _short_method(comparison), *ensemble_note(comparison), *comparison.notes], width
+        )
     )
     *sentences, last = comparison.verdicts
     verdict = ["Verdict"]
@@ -98,9 +101,15 @@ def markdown(comparison: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_tables(comparison: Comparison, folder: Path, *, raw: bool = False) -> list[Path]:
-    """Write `comparison.csv`, `per_class.csv` and `comparison.md`; return their paths."""
-    paths = [folder / name for name in ("comparison.csv", "per_class.csv", "comparison.md")]
+def write_tables(comparison: Comparison, file: Path, *, raw: bool = False) -> list[Path]:
+    """Write `comparison.csv`, `per_class.csv` and `comparison.md` next to a `comparison.json`; return their paths.
+
+    Next to an exploratory one they are `exploratory.csv`, `exploratory_per_class.csv` and `exploratory.md`.
+    """
+    folder, classes = file.parent, "per_class.csv"
+    if file.name == EXPLORATORY:
+        classes = f"{file.stem}_{classes}"
+    paths = [file.with_suffix(".csv"), folder / classes, file.with_suffix(".md")]
     write_csv(
         paths[0], [_objective_for_csv(row, comparison.differences) for row in comparison.rows], raw=raw, within=folder
     )
@@ -195,6 +204,16 @@ def _explained(comparison: Comparison) -> str:
     )
 
 
+def _short_method(comparison: Comparison) -> str:
+    """Return how differences were tested, in short where they were."""
+    if len(comparison.seeds) < 2 or all(each.p is None for each in comparison.differences):
+        return comparison.method
+    return (
+        "Differences are paired by seed, in percentage points (pp), with 95% confidence intervals (CI) adjusted for "
+        "all tests; all claims together are wrong in at most 5% of comparisons. More: `evenhand guide verdict`."
+    )
+
+
 def _tables_within(cells: Cells, width: int) -> list[str]:
     """Return a table as text; one that is too wide is split by columns, and the first column is repeated."""
     for count in range(len(cells[0]), 2, -1):
@@ -207,14 +226,14 @@ def _tables_within(cells: Cells, width: int) -> list[str]:
 
 
 def _class_table(comparison: Comparison, width: int) -> list[str]:
-    """Return the table of classes, or nothing where it is too wide: per_class.csv has it."""
+    """Return the table of classes, or where to find it if it is too wide."""
     classes = comparison.per_class
     hidden = len(classes) - 2 * ENDS if len(classes) > MOST_LISTED else 0
     shown = [*classes[:ENDS], *classes[-ENDS:]] if hidden else classes
     cells = class_cells(comparison, shown)
     lines = text_table([[_shown(row[0], 2 * LONGEST_NAME), *row[1:]] for row in cells], left=(0,))
     if max(map(cell_len, lines)) > width:
-        return []
+        return [f"Recall by class: in per_class.csv, as the table is wider than {width} columns."]
     if hidden:
         lines.insert(ENDS + 1, f"... {hidden} more")
     return ["\n".join(lines)]

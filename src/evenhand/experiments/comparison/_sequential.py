@@ -73,6 +73,12 @@ class Plan:
         """The numbers of seeds at which it is analysed."""
         return planned_analyses(self.most_seeds) if self.seeds is None else [self.seeds]
 
+    @property
+    def most_runs(self) -> int:
+        """How many runs it takes if the last analysis is needed; of settings, all are trained for the first only."""
+        first, last = self.planned[0], self.planned[-1]
+        return len(self.objectives) * last + (len(self.settings) - len(self.objectives)) * first
+
     def jobs(self, seeds: int, objectives: Sequence[str] | None = None) -> list[Job]:
         """Return the runs of an analysis."""
         return make_grid(self.folder, self.base, objectives=objectives or self.settings, seeds=range(seeds))
@@ -205,7 +211,7 @@ def _lost_analysis(folder: Path) -> InterimAnalysis | None:
         found = Comparison.read(folder) if is_comparison(folder) else None
     except EvenhandError:
         return None  # it is written again
-    if found is None or len(found.seeds) < 2 or found.verdicts[-1].startswith("Exploratory"):
+    if found is None or found.exploratory:
         return None
     return InterimAnalysis(
         seeds=len(found.seeds),

@@ -8,6 +8,8 @@ from evenhand.runs.comparison_schemas import PRIMARY, TESTED, Certainty, Differe
 
 MOST_SEEDS = 12
 """The default of `--most-seeds`."""
+SEEDS_WORTH_A_START = 24
+"""More seeds than these cost more than more images do."""
 NEW_COMPARISON = "start a new comparison with --seeds"
 IN_A_NEW_COMPARISON = ", in a new comparison (--seeds"
 
@@ -247,6 +249,11 @@ def _undecided(chosen: str, why: str, primary: Sequence[Difference], undecided: 
     total = first.seeds + (first.more_seeds or 0)
     limit = max(MOST_SEEDS, first.seeds)
     about = "" if own or len(primary) == 1 else f" for {first.objective}"
+    if total > max(SEEDS_WORTH_A_START, limit):
+        return (
+            f"{text}; these images do not decide it, as about {total} seeds would be needed{about}; add images, of "
+            "rare classes first."
+        )
     above_limit = f"not decidable with {limit} seeds, " if total > limit else ""
     return f"{text}; {above_limit}about {total} seeds would be needed{about}; {NEW_COMPARISON} {total} --out NEW."
 
