@@ -79,8 +79,8 @@ def main() -> None:
             f"{time.perf_counter() - start:>10.1f}",
             flush=True,
         )
-    print("\nOne seed on so little data does not show which is better; it shows that the swap is one line. Over several")
-    print("seeds of larger data, CCE alone was not ahead of cross entropy: docs/results/long-tailed.md")
+    print("\nOne seed on so little data does not show which is better; it shows that the swap is one line.")
+    print("Over five seeds of larger data, CCE alone was not ahead of cross entropy: docs/results/long-tailed.md")
     print("ComplementCrossEntropyLoss maximises the complement entropy (at most ln 9 = 2.197), so it rises.")
     print("Which objective is better: evenhand compare digits --imbalance exp:20")
 
