@@ -40,7 +40,7 @@ def readme() -> str:
 
     return (
         f"forward and backward of CCE take {between(ONE)} of the time of `nn.CrossEntropyLoss` on one CPU thread "
-        f"({between(AVX2)} where only AVX2 is used)"
+        f"({between(AVX2)} with AVX2 only)"
     )
 
 
