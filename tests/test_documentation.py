@@ -73,7 +73,7 @@ def test_python_without_prompts_runs(
     ]
     assert len(blocks) >= 2
     for block in blocks:
-        exec(block.replace("runs/RUN", "runs/first"), {})
+        exec(block.replace("runs/first", "runs/mine"), {})
     assert "new/1.jpg" in capsys.readouterr().out
 
 
