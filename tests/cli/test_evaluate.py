@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from evenhand.metrics.predictions import load_predictions
+from evenhand.runs.comparison import Comparison
+from evenhand.runs.comparison_schemas import ComparedRun
 from evenhand.runs.summary import summarise
 from evenhand.training import posthoc
 from evenhand.training.run import train_run
@@ -29,6 +31,32 @@ def test_its_own_test_set_again(capsys: Capture, monkeypatch: Patch, photos_run:
     assert (code, err) == (0, "")
     assert json.loads(out) == json.loads((photos_run.run / "summary.json").read_text())
     assert before == {path: path.stat().st_mtime_ns for path in photos_run.run.rglob("*")}
+
+
+def test_a_comparison_gives_its_recommended_run(
+    capsys: Capture, monkeypatch: Patch, photos_run: Trained, copy: Path
+) -> None:
+    compared = Comparison(
+        source="photos",
+        imbalance="none",
+        model="resnet8",
+        baseline="cce",
+        objectives=["cce"],
+        seeds=[0],
+        shot_rule="",
+        runs=[ComparedRun(objective="cce", seed=0, folder=copy)],
+        rows=[],
+        differences=[],
+        verdicts=["Use cce."],
+        recommended="cce",
+        method="",
+        notes=[],
+    )
+    compared.write(copy.parent)
+    code, out, err = evenhand(capsys, monkeypatch, "evaluate", copy.parent, "--json")
+    assert code == 0
+    assert err == "evenhand: using the recommended objective cce (undecided): copy\n"
+    assert json.loads(out) == json.loads((photos_run.run / "summary.json").read_text())
 
 
 def test_the_table_says_what_the_summary_does(capsys: Capture, monkeypatch: Patch, photos_run: Trained) -> None:

@@ -92,6 +92,21 @@ def test_noise_where_the_images_are_gone_and_one_line_is_said(
     assert target.is_file()
 
 
+def test_a_file_that_is_replaced_is_named(
+    capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path
+) -> None:
+    target = tmp_path / "m.onnx"
+
+    def write(_: Path, path: Path, **__: object) -> export.Check:
+        path.write_bytes(b"")
+        return export.Check(1, True, {"cat": 0.0})
+
+    monkeypatch.setattr(export, "export_onnx", write)
+    for expected in ("", f"evenhand: replaced {target}\n"):
+        code, _, err = evenhand(capsys, monkeypatch, "export", photos_run.run, "--onnx", target)
+        assert (code, err) == (0, expected)
+
+
 @pytest.mark.usefixtures("exported_before")
 def test_a_difference_is_refused_and_leaves_no_file(
     capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path

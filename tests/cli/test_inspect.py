@@ -80,6 +80,7 @@ def test_a_folder_with_troubles(
     assert "owl [bold]" in out, "a class name was read as markup"
     assert "24x20" in out
     assert "Too few test images to evaluate" in out
+    assert "the seeds of compare rotate through all images" in " ".join(out.split())
     _, out, _ = run(capsys, monkeypatch, "inspect", str(photos), "--json")
     result = json.loads(out)
     assert list(result["unreadable"]) == ["cat/0.png"]

@@ -104,6 +104,9 @@ def test_out_is_written_whole_or_not_at_all(
     assert f"left out {bad}: the file is empty" in err
     assert [row["file"] for row in read(target.read_text())] == [str(good)]
     assert list(target.parent.iterdir()) == [target]
+    assert err.splitlines()[-1] == f"evenhand: wrote {target}, 1 image"
+    _, _, err = evenhand(capsys, monkeypatch, *command, "--skip-bad")
+    assert err.splitlines()[-1] == f"evenhand: replaced {target}, 1 image"
 
 
 def test_mistakes_are_one_sentence(capsys: Capture, monkeypatch: Patch, photos_run: Trained, tmp_path: Path) -> None:

@@ -157,8 +157,8 @@ def test_existing_folder_and_finished_run(capsys: pytest.CaptureFixture[str], mo
     _, first, _ = run(capsys, monkeypatch, *options)
     code, out, err = run(capsys, monkeypatch, *options)
     assert (code, out) == (2, "")
-    told = "evenhand: mine has a run; continue it with --resume mine, or choose another folder with --out."
-    assert err.splitlines()[1:] == [told]
+    told = "evenhand: mine has a run; continue it with --resume mine, or choose another folder with --out"
+    assert err.splitlines()[1:] == [f"{told} (in Python, evenhand.training.resume_run or out=)."]
     code, again, err = run(capsys, monkeypatch, "--resume", "mine")
     assert code == 0
     assert err.splitlines()[1:] == ["evenhand: mine is already finished; these are its results"]

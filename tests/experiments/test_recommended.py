@@ -16,6 +16,7 @@ from evenhand.metrics.classification import balanced_accuracy, confusion_matrix
 from evenhand.runs.config import make_config
 from evenhand.runs.run import Run
 from evenhand.training.export import export_onnx
+from evenhand.training.model_folder import export_folder
 from evenhand.training.predict import load
 from evenhand.training.run import train_run
 
@@ -125,3 +126,13 @@ def test_heads_on_one_body_share_it(tmp_path, model, bodies):
     expected = np.mean([load(run).predict(images) for run in runs_of(found)], axis=0)
     assert_allclose(model.predict(images), expected, atol=2e-6)
     assert isinstance(model.network, torch.nn.Module)
+
+
+def test_the_card_of_a_folder_says_that_it_is_one_run_and_gives_the_mean_over_seeds(comparison, tmp_path, monkeypatch):
+    found, folder = comparison
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)  # without ONNX
+    card = (export_folder(folder, tmp_path / "model").path / "README.md").read_text("utf-8")
+    mean = np.mean([run.summary.balanced_accuracy for run in runs_of(found)])
+    assert f"mean balanced accuracy of all 3 seeds of the comparison is {mean:.1%}" in card.replace("\\", "")
+    alone = (export_folder(runs_of(found)[0], tmp_path / "alone").path / "README.md").read_text("utf-8")
+    assert "seeds of the comparison" not in alone

@@ -116,7 +116,7 @@ def test_a_run_begins_with_its_balanced_accuracy(run: Path) -> None:
     text = page(run).text
     assert f"ce: {summary['balanced_accuracy']:.1%} balanced accuracy" in text
     assert f"{summary['balanced_accuracy']:.1%} [{100 * low:.1f}, {100 * high:.1f}] mean recall of all classes" in text
-    assert re.search(rf"lowest recall {worst['recall']:.1%} \[[\d., ]+\] {worst['name']}", text)
+    assert re.search(rf"lowest recall {worst['recall']:.1%} \[[\d., ]+\] of class {worst['name']}", text)
     assert "evenhand compare 'photos' --out somewhere" in text
     assert "objective: ce" in text
     assert "python: 3.11" in text

@@ -96,7 +96,7 @@ def test_what_it_reaches_is_the_mean_over_seeds(compared: Path) -> None:
     together = sum(sk.confusion_matrix(each.targets, each.predicted()) for each in seeds)
     recall = together.diagonal() / together.sum(axis=1)
     assert found["lowest recall"].value == f"{recall.min():.1%}"
-    assert found["lowest recall"].note == NAMES[recall.argmin()]
+    assert found["lowest recall"].note == f"of class {NAMES[recall.argmin()]}"
     spread = f"standard deviation of {100 * np.std(balanced, ddof=1):.1f} pp"
     assert f"Means over 3 seeds; the balanced accuracy of seeds has a {spread}" in measured_on(model)
     assert "over 144 test images" in measured_on(model)
@@ -155,7 +155,17 @@ def test_without_pictures_the_rest_is_there(run: Path) -> None:
 def test_no_class_is_weak_where_all_is_recognised(tmp_path: Path) -> None:
     run = fabricate(tmp_path, "ce", 0, [1.0, 1.0, 1.0, 1.0])
     assert weakest_classes(model_of(run)) == []
-    assert "Every class has a recall of 100%" in render(read_report_data([run]), embedding=False)
+    text = render(read_report_data([run]), embedding=False)
+    assert "Every class has a recall of 100%" in text
+    assert '<span class="option">--onnx model.onnx</span>' in text
+
+
+def test_no_class_above_the_mean_is_weak_and_no_recognised_class_is_to_be_photographed(tmp_path: Path) -> None:
+    recalls, counts = [1.0, 0.95, 0.95, 0.0], [20, 300, 300, 600]
+    given = predict(recalls, names=tuple("abcd"), counts=counts, support=[40, 40, 40, 40])
+    model = model_of(fabricate(tmp_path, "ce", 0, given))
+    assert [each.name for each in weakest_classes(model)] == ["d"]
+    assert "a" not in [row[0].text for row in photograph_table(model).rows]
 
 
 def test_classes_to_photograph_have_the_most_errors_per_training_image(tmp_path: Path) -> None:

@@ -154,6 +154,12 @@ def test_a_run_after_its_last_epoch_is_being_judged(tmp_path: Path) -> None:
     assert (state["text"], state["note"]) == ("training", "evaluating")
 
 
+def test_no_class_is_the_worst_where_all_are_recognised(tmp_path: Path) -> None:
+    write_summary(write_run(tmp_path / "a"), {"cat": (120, 1.0), "owl": (6, 1.0)})
+    worst = run_row(Listing(tmp_path).runs()[0])["cells"][RUN_COLUMNS.index("worst class")]
+    assert (worst["text"], worst["note"]) == ("-", "")
+
+
 def test_reports_are_served_in_a_sandbox_where_their_script_still_runs(server: Server) -> None:
     ids = server.ids()
     for name in ("a", "c"):

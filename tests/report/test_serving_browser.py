@@ -90,6 +90,38 @@ def test_columns_are_sorted_both_ways_and_say_so(page: "Page") -> None:
     assert by("objective") == ["nine", "going", "ten", HOSTILE]
 
 
+@pytest.mark.parametrize("width", [1280, 1000, 390])
+def test_links_are_inside_the_window_and_many_runs_are_folded(browser: "Browser", tmp_path: Path, width: int) -> None:
+    from evenhand.report.serving import MOST_UNFOLDED
+
+    compared = tmp_path / "second_run_of_photos"
+    verdict = "Undecided with 12 seeds: balanced-softmax+mixup has the highest mean so far (+9.5 [-10.4, 25.6]); " * 3
+    ranked = [
+        {
+            "objective": f"balanced-softmax+{name}",
+            "seconds_per_epoch": 1.0,
+            "scores": {"balanced_accuracy": 0.9, "few": 0.8},
+        }
+        for name in ("mixup", "cutmix", "sampling:by=class")
+    ]
+    write_comparison(compared, verdicts=[verdict], model="lite0+lite1+lite2", source="photos_of_animals", table=ranked)
+    (compared / "report.html").write_text(REPORT)
+    for seed in range(MOST_UNFOLDED + 1):
+        write_run(compared / f"photos_lite0+lite1+lite2_balanced-softmax+mixup_seed{seed}-d70fac3543", seed=seed)
+    with served(tmp_path) as port, new_page(browser, viewport={"width": width, "height": 800}) as page:
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.wait_for_selector("#runs .tick input", state="attached")
+        for link in ("report", "try it"):
+            box = page.locator("#comparisons").get_by_text(link).first.bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert not page.locator("#runs").is_visible()
+        page.locator("#runs-count").click()
+        assert page.locator("#runs").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_sorting_works_by_keyboard(page: "Page") -> None:
     page.locator("#runs thead th.seed button").focus()
     page.keyboard.press("Enter")

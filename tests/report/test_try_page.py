@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -484,6 +485,9 @@ def test_a_dropped_picture_is_classified(page: "Page", site: Site) -> None:
     first = page.locator("#classes tbody tr").first
     expect(first.locator("th")).to_contain_text(str(expected.labels[0]))
     expect(first).to_contain_text(f"{expected.probabilities.max():.1%}")
+    expect(first.locator("small")).to_contain_text(re.compile(r"\d+ of \d+ test images of this run right"))
+    expect(page.locator("#state")).to_have_text(re.compile(r"^[^(]+, [\d.]+%$"))
+    expect(page.locator("#model")).to_contain_text("head")
     expect(page.locator("#pictures li")).to_have_count(6)
     assert page.eval_on_selector_all("#pictures img, #seen", "all => all.every((each) => each.naturalWidth > 0)")
 

@@ -18,6 +18,22 @@ def test_large_files_of_all_runs_are_added_up(tmp_path: Path) -> None:
     )
 
 
+def test_the_sizes_sum_and_what_can_be_deleted_is_named(tmp_path: Path) -> None:
+    for name, size in {
+        names.THUMBNAILS: 60,
+        names.FEATURES: 50,
+        names.PREDICTIONS: 40,
+        "other.bin": 30,
+        "b": 15,
+    }.items():
+        (tmp_path / name).write_bytes(bytes(size * 1_000_000))
+    assert describe_kept(tmp_path) == (
+        "195 MB: thumbnails.npz 60 MB (images in the report), features.npz 50 MB (for the map of test images), "
+        "predictions.npz 40 MB (test logits, for reports and comparisons), other files 45 MB; "
+        "thumbnails.npz and features.npz can be deleted once the report is written"
+    )
+
+
 def test_links_and_sparse_files_elsewhere_are_not_counted(tmp_path: Path) -> None:
     with (tmp_path / "elsewhere").open("wb") as file:
         file.truncate(2**31)

@@ -1,6 +1,7 @@
 """A trained model loaded and put to work."""
 
 import logging
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,10 @@ def test_bad_files_are_named_or_skipped(
         model.predict([good, bad])
     with pytest.raises(EvenhandError, match=r"^2 images cannot be read: .*bad\.png .*missing\.png"):
         model.predict([bad, good, tmp_path / "missing.png"])
+    lost = [str(tmp_path / name) for name in ("1.png", "2.png")]
+    for given, sentence in ((lost[:1], "There is no file {}."), (lost, "There are no files {}, {}.")):
+        with pytest.raises(EvenhandError, match=f"^{re.escape(sentence.format(*map(repr, given)))}$"):
+            model.predict([good, *given])
     with caplog.at_level(logging.WARNING, "evenhand"):
         rows = model.predict([bad, good, bad, good], batch_size=3, skip_bad=True).probabilities
     assert "2 of 4 images" in caplog.text
@@ -173,6 +178,10 @@ def test_no_such_run_and_an_unfinished_one(photos_run: Trained, tmp_path: Path) 
     with pytest.raises(EvenhandError, match=r"is no run: it has no config\.yaml"):
         load(tmp_path)
     run = Path(shutil.copytree(photos_run.run, tmp_path / "run"))
+    with pytest.raises(EvenhandError, match=r"no config\.yaml; it holds 'run', give one of these\.\Z"):
+        load(tmp_path)
+    with pytest.raises(EvenhandError, match=re.escape(f"{tmp_path / 'runn'}; did you mean {run}?")):
+        load(tmp_path / "runn")
     (run / "weights" / "last.safetensors").unlink()
     with pytest.raises(EvenhandError, match=r"not finished; continue it with .*--resume.*best\.safetensors"):
         load(run)

@@ -9,7 +9,18 @@ import typer
 
 from evenhand.cli.decisions import show_decisions
 from evenhand.cli.options import Costs, Coverage, DataRoot, MinPrecision, Prior
-from evenhand.cli.output import COLOURS, begin, cell, class_table, echo_json, interval, named, percent, remark
+from evenhand.cli.output import (
+    COLOURS,
+    begin,
+    cell,
+    class_table,
+    echo_json,
+    interval,
+    named,
+    percent,
+    remark,
+    show_chosen_model,
+)
 from evenhand.core.text import some
 from evenhand.runs.filenames import ADJUSTMENT
 
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run or a comparison.")],
     source: Annotated[
         str | None, typer.Argument(help="Other images: data set, folder, .csv, .npz, .parquet or hf:NAME.")
     ] = None,
@@ -41,8 +52,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a test set.
 
-    By default on its own, else on SOURCE (its test split if it has one). What --adjust, --prior and --normalise do is
-    saved in the run and applied by predict, export and load.
+    By default on its own, else on SOURCE (its test split if it has one). For a comparison, the recommended objective's
+    run that is best on validation is used. What --adjust, --prior and --normalise do is saved in the run and applied by
+    predict, export and load.
 
     TAU auto: the one with the best validation balanced accuracy.
 
@@ -60,9 +72,13 @@ def evaluate(
         check_folder(out)
     if not as_json:
         begin(f"evaluating {named(run)} on {'its own test set' if source is None else named(source)}")
+    from evenhand.runs.comparison import is_comparison, read_recommended
     from evenhand.training.decisions import check_decisions, evaluate_decisions
     from evenhand.training.posthoc import AdjustmentRequest
 
+    if is_comparison(run):
+        show_chosen_model(run, ensemble=False)
+        run = read_recommended(run).runs[0].path
     request = AdjustmentRequest(adjust, prior if costs is None else None, normalise)
     wanted = {"--costs": costs, "--coverage": coverage, "--min-precision": min_precision}
     asked = [name for name, value in wanted.items() if value is not None]

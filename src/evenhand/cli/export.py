@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenhand.cli.options import Costs, Coverage, EnsembleOfRuns, MinPrecision, Prior
-from evenhand.cli.output import echo, show_chosen_model
+from evenhand.cli.output import echo, remark, show_chosen_model
 
 if TYPE_CHECKING:
     from evenhand.training.export import Check
@@ -55,7 +55,10 @@ def export(
     if onnx is not None:
         from evenhand.training.export import export_onnx
 
+        written_before = onnx.is_file()
         _show(str(onnx), export_onnx(run, onnx, ensemble=ensemble, **decided))
+        if written_before:
+            remark(f"replaced {onnx}")
     if folder is not None:
         from evenhand.core.extras import how_to_install
         from evenhand.training.model_folder import export_folder

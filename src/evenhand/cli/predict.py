@@ -92,9 +92,13 @@ def predict(
                 remark(f"left out {_printable(str(item))}: {reason}")
             done, bad = done + len(answer.items), bad + len(answer.bad)
             count(len(answer.items) + len(answer.bad))
+        if out is not None and done:
+            written = "replaced" if os.path.isfile(out) else "wrote"  # the file gets its name when it is complete
         if not done:
             named = "the list on stdin" if paths == [STDIN] else ", ".join(paths)
             raise EvenhandError(f"None of the {bad} images can be read." if bad else f"There are no images in {named}.")
+    if out is not None:
+        remark(f"{written} {out}, {done:,} image{'s' * (done != 1)}")
 
 
 def _load(run: Path, *, ensemble: bool, costs: Path | None, prior: str | None) -> "TrainedModel":

@@ -277,6 +277,7 @@ def _advice(
         if small:
             advice.append(
                 f"Too few test images to evaluate by themselves (fewer than {MIN_TEST_IMAGES}): {some(small)}."
+                " Without a test set of its own, the seeds of compare rotate through all images."
             )
     leaks = sum(each.leaks for each in duplicates)
     if leaks:

@@ -1,5 +1,7 @@
 """Text from untrusted sources on a page."""
 
+import re
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -29,6 +31,25 @@ def breakable(name: str) -> Markup:
     return Markup(text.replace("+", "+<wbr>").replace(":", ":<wbr>"))
 
 
+_OPTION = re.compile(r"--[a-z][a-z-]*(?: [\w.]+)?")
+
+
+def unbroken(text: str) -> Markup:
+    """Return text with commands in which no line breaks inside an option and its value.
+
+    Example:
+        >>> from evenhand.report._escape import unbroken
+        >>> print(unbroken("start anew with --seeds 12."))
+        start anew with <span class="option">--seeds 12</span>.
+    """
+    return Markup(_OPTION.sub(_in_span, str(escape(visible(text, keep="\n")))))
+
+
+def _in_span(found: re.Match[str]) -> str:
+    option = found[0].rstrip(".")
+    return f'<span class="option">{option}</span>{found[0][len(option) :]}'
+
+
 def page_environment(*, trim: bool = False) -> Environment:
     """Return the environment of the templates: every value is escaped and spelled out, a missing one is an error."""
     environment = Environment(
@@ -40,4 +61,5 @@ def page_environment(*, trim: bool = False) -> Environment:
         lstrip_blocks=trim,
     )
     environment.filters["breakable"] = breakable
+    environment.filters["unbroken"] = unbroken
     return environment

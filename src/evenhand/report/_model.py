@@ -137,7 +137,9 @@ def key_figures(model: Model) -> list[KeyFigure]:
     worst = int(np.nanargmin(recall))
     low, high = (ends[worst] for ends in recall_intervals([run.predictions for run in seeds]))
     ends = None if np.isnan(low) else (float(low), float(high))
-    figures.append(KeyFigure("lowest recall", _percent(recall[worst]), _interval(ends), first.class_names[worst]))
+    figures.append(
+        KeyFigure("lowest recall", _percent(recall[worst]), _interval(ends), f"of class {first.class_names[worst]}")
+    )
     return figures
 
 
@@ -167,14 +169,15 @@ def measured_on(model: Model) -> str:
 
 
 def weakest_classes(model: Model, most: int = MOST_WEAK) -> list[WeakClass]:
-    """Return the classes with the lowest recall, the lowest first, with pictures of their errors."""
+    """Return the classes of a recall up to the mean, the lowest first, with pictures of their errors."""
     seeds = [run.predictions for run in model.seeds]
     first, confusion = seeds[0], joint_confusion(seeds)
     recall, totals = class_recall(confusion), confusion.sum(axis=1)
     low, high = recall_intervals(seeds)
     groups = find_shot_groups(first.train_counts)
     order = np.argsort(recall, kind="stable")  # NaN, without a test image, last
-    weakest = [int(k) for k in order[: min(most, max(1, len(recall) // 2))] if recall[k] < 1]
+    limit = np.nanmean(recall) + 1e-9
+    weakest = [int(k) for k in order[: min(most, max(1, len(recall) // 2))] if recall[k] <= limit and recall[k] < 1]
     pictures = class_pictures(_with_pictures(model), weakest, MOST_PICTURES)
     what = "test images" if len(seeds) == 1 else f"predictions ({len(seeds)} seeds)"
     found = []
@@ -225,6 +228,9 @@ def photograph_table(model: Model, most: int = MOST_WEAK) -> Table:
     gains = gain_per_image(middle, counts)
     order = np.argsort(-gains, kind="stable")[: min(most, max(1, len(counts) // 2))]
     order = order[gains[order] >= LEAST_GAIN * gains.max()]
+    perfect = (recall == 1) & (high - low <= UNKNOWN)  # and tested on enough images to say so
+    if not perfect.all():
+        order = order[~perfect[order]]
     columns = [Column("class", kind="text"), Column("training images"), Column("recall (%)")]
     columns += [Column("test images"), Column("reason", kind="text")]
     rows = []

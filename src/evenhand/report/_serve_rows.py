@@ -49,7 +49,7 @@ def run_row(run: RunState) -> dict[str, Any]:
         _cell(epochs, done, validated),
         _share(run.balanced_accuracy, interval),
         _share(run.few),
-        _share(run.worst_recall, run.worst_class or ""),
+        _cell("-", 1.0) if run.worst_recall == 1 else _share(run.worst_recall, run.worst_class or ""),
         _cell(run.state, note=_state_note(run)),
         _moment(run.changed),
     ]

@@ -124,7 +124,7 @@ def _about(state: RunState | Compared) -> dict[str, Any]:
         reached = "" if state.balanced_accuracy is None else f"balanced accuracy {state.balanced_accuracy:.1%}"
         parts = [state.source, state.model, state.objective, reached]
     else:
-        parts = [state.source, state.model, state.verdict]
+        parts = [state.source, state.model, "the recommended objective"]  # its report has the verdict
     return {"about": ", ".join(filter(None, parts))}
 
 

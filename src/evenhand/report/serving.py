@@ -47,6 +47,8 @@ from evenhand.runs.run import Run
 PORT, PORTS_TRIED = 8765, 50
 LARGEST_REPORT = 2**28
 LIST_SECONDS = 1.0
+MOST_UNFOLDED = 24
+"""Runs that the page shows unfolded under comparisons."""
 """A list is served for so long before the folder is searched again."""
 STATIC = {
     "style.css": "text/css",
@@ -248,6 +250,7 @@ class _List:
                 root=str(self.root),
                 run_columns=RUN_COLUMNS,
                 comparison_columns=COMPARISON_COLUMNS,
+                folded=bool(self.content["comparisons"]) and len(self.content["runs"]) > MOST_UNFOLDED,
                 poll_seconds=self.poll_seconds,
                 now=when(time.time()),
             )

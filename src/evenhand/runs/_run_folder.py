@@ -1,5 +1,6 @@
 """The folder of a run: how far the run came, and where its files are; their content is read by `Run`."""
 
+import difflib
 import os
 import shlex
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Literal
 
 from evenhand.core.errors import EvenhandError, reason
 from evenhand.core.opening import LINK, is_regular, link_within
+from evenhand.core.text import some
 from evenhand.runs import filenames as names
 
 
@@ -67,6 +69,12 @@ class RunFolder:
         except OSError as error:
             raise EvenhandError(f"{self.path} is no run: {reason(error)}.") from error
 
+    @property
+    def suggestion(self) -> str:
+        """What to give instead if there is no such folder: a run or comparison next to it of a similar name, if any."""
+        near = difflib.get_close_matches(self.path.name, _named_runs(self.path.parent), n=1)
+        return f"did you mean {self.path.parent / near[0]}?" if near else "give the folder of a run."
+
     def has(self, name: str) -> bool:
         """Return whether a file is there."""
         return is_regular(self.path / name, within=self.path)
@@ -95,7 +103,8 @@ class RunFolder:
             return "it is a model folder, for predict and load; give the run that it was exported from"
         if (self.path / names.CONFIG).is_symlink():
             return f"its {names.CONFIG} is a link, which is not followed"
-        return f"it has no {names.CONFIG}"
+        inside = some(_named_runs(self.path), 3)
+        return f"it has no {names.CONFIG}" + (f"; it holds {inside}, give one of these" if inside else "")
 
     # Weights and state
 
@@ -123,3 +132,12 @@ class RunFolder:
     def tensorboard(self) -> Path:
         """The folder for TensorBoard."""
         return self.path / names.TENSORBOARD
+
+
+def _named_runs(folder: Path) -> list[str]:
+    """Return the names of the runs and comparisons in a folder."""
+    try:
+        found = sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+    except OSError:
+        return []
+    return [each.name for each in found if any((each / name).is_file() for name in (names.CONFIG, names.COMPARISON))]

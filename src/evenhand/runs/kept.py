@@ -21,6 +21,8 @@ PURPOSES = {
     "report.html": "the report",
 }
 MOST_NAMED = 3
+REPORT_ONLY = (names.FEATURES, names.THUMBNAILS)
+"""Files that only a report reads."""
 
 
 def describe_kept(folder: Path | str) -> str:
@@ -45,7 +47,11 @@ def describe_kept(folder: Path | str) -> str:
     total = sum(sizes.values())
     large = [(name, size) for name, size in sizes.most_common(MOST_NAMED) if size >= total / 20 and name in PURPOSES]
     named = ", ".join(f"{name} {readable_size(size)} ({PURPOSES[name]})" for name, size in large)
-    return f"{readable_size(total)}{': ' * bool(named)}{named}"
+    rest = total - sum(size for _, size in large)
+    others = f", other files {readable_size(rest)}" if large and rest >= total / 20 else ""
+    spare = " and ".join(name for name, _ in large if name in REPORT_ONLY)
+    advice = f"; {spare} can be deleted once the report is written" if spare else ""
+    return f"{readable_size(total)}{': ' * bool(named)}{named}{others}{advice}"
 
 
 def readable_size(number: float) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -78,7 +78,8 @@ def export_folder(
     """
     if licence is not None and not _LICENCE.fullmatch(licence):
         raise EvenhandError(f"The licence must be an identifier such as mit or cc-by-4.0, got {licence!r}.")
-    folder = read_recommended(run).runs[0] if is_comparison(run) else Run(Path(run))
+    members = read_recommended(run).runs if is_comparison(run) else (Run(Path(run)),)
+    folder = members[0]
     if not folder.path.is_dir():
         raise EvenhandError(f"{folder.path} is not the folder of a run; the model card needs the results of one.")
     folder.require()
@@ -90,6 +91,7 @@ def export_folder(
     )
     kept = _decisions(folder, model, prior, coverage, min_precision)
     published = _published(folder, model, Path(out).resolve().name, licence, kept, results)
+    published = replace(published, notes=(*published.notes, *_over_seeds(members)))
     refuse_linked(out, [run_of(run), folder.path])
     with _new_folder(Path(out)) as temporary:
         assert isinstance(model.network, Classifier)  # a run is one network
@@ -182,6 +184,17 @@ def _published(
         decisions=kept,
         decided=decided,
     )
+
+
+def _over_seeds(members: Sequence[Run]) -> list[str]:
+    """Return a note on the runs of a comparison, of which a card describes the first."""
+    if len(members) == 1:
+        return []
+    mean = sum(run.summary.balanced_accuracy for run in members) / len(members)
+    return [
+        f"The results are those of one run, seed {members[0].config.seed}; the mean balanced accuracy of all "
+        f"{len(members)} seeds of the comparison is {mean:.1%}."
+    ]
 
 
 def _adjusted(run: Run, model: TrainedModel) -> Predictions:

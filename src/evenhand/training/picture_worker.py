@@ -98,6 +98,7 @@ class PictureModel:
                     "probability": float(probabilities[k]),
                     "train_count": None if row is None else row.train_count,
                     "recall": None if row is None else row.recall,
+                    "test_count": None if row is None else row.test_count,
                 }
             )
         similar = [] if self.training is None else self.training.most_similar(features, MOST_SIMILAR)

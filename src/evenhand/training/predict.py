@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from evenhand.core.errors import EvenhandError
+from evenhand.core.text import some
 from evenhand.data.decode import BadImage, read_image, resize_array, with_channels
 from evenhand.data.pixels import is_one_image, to_pixels
 from evenhand.data.reading import read_ahead
@@ -338,7 +339,7 @@ def selected_weights(run: os.PathLike[str] | str) -> Path:
     if is_model_folder(folder):
         return folder / MODEL_WEIGHTS
     if not folder.is_dir():
-        raise EvenhandError(f"There is no run or file of weights {folder}; give the folder of a run.")
+        raise EvenhandError(f"There is no run or file of weights {folder}; {Run(folder).suggestion}")
     return Run(folder).weights
 
 
@@ -361,6 +362,12 @@ def refuse_bad(part: Sequence[object], bad: dict[int, BadImage], skip_bad: bool)
     """Raise an error about the unreadable images of a batch, unless they are to be left out."""
     if not bad or skip_bad:
         return
+    lost = [item for item in (part[position] for position in bad) if isinstance(item, str | Path)]
+    lost = [item for item in lost if not os.path.lexists(item)]
+    if len(lost) == len(bad):
+        raise EvenhandError(
+            f"There {'is no file' if len(lost) == 1 else 'are no files'} {some(list(map(str, lost)), 3)}."
+        )
     advice = "--skip-bad (in Python, skip_bad=True)."
     if len(bad) == 1:
         raise EvenhandError(f"{str(next(iter(bad.values()))).rstrip('.')}; leave it out with {advice}")

@@ -131,9 +131,12 @@ def _refuse_used(run: Run) -> None:
     except OSError as error:
         raise EvenhandError(f"Cannot read {path}: {reason(error)}; choose another folder with --out.") from error
     if used and run.begun:
-        raise EvenhandError(f"{path} has a run; continue it with --resume {path}, or choose another folder with --out.")
+        raise EvenhandError(
+            f"{path} has a run; continue it with --resume {path}, or choose another folder with --out"
+            " (in Python, evenhand.training.resume_run or out=)."
+        )
     if used:
-        raise EvenhandError(f"{path} is not an empty folder; choose another with --out.")
+        raise EvenhandError(f"{path} is not an empty folder; choose another with --out (in Python, out=).")
 
 
 def split_ids(prepared: PreparedData) -> SplitIds:

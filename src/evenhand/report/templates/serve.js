@@ -29,20 +29,22 @@ function fillRow(row, kind, columns) {
     Object.assign(attributes, first ? { scope: "row", role: "rowheader" } : { role: "cell" });
     const shown = make(first ? "th" : "td", attributes, cell.text);
     if (cell.note) shown.append(" ", make("small", {}, cell.note));
+    if (first && (row.report || row.try)) shown.append(" ", linksOf(row));
     if (first) for (const problem of row.problems) shown.append(" ", make("small", { class: "problem" }, problem));
     element.append(shown);
   });
-  const report = make("td", { class: "report", role: "cell" });
-  if (row.report) {
-    const whose = make("span", { class: "unseen" }, ` of ${row.cells[0].text}`);
-    report.append(make("a", { href: row.report }, "report", whose));
-  }
-  if (row.try) {
-    const what = make("span", { class: "unseen" }, `: classify a picture with ${row.cells[0].text}`);
-    report.append(" ", make("a", { href: row.try }, "try it", what));
-  }
-  element.append(report);
   return element;
+}
+
+function linksOf(row) {
+  const links = make("span", { class: "links" });
+  const name = row.cells[0].text;
+  if (row.report) links.append(make("a", { href: row.report }, "report", make("span", { class: "unseen" }, ` of ${name}`)));
+  if (row.try) {
+    const what = make("span", { class: "unseen" }, `: classify a picture with ${name}`);
+    links.append(" ", make("a", { href: row.try }, "try it", what));
+  }
+  return links;
 }
 
 function inOrder(rows, by) {
@@ -113,6 +115,8 @@ function showTables() {
   find("#comparisons").closest("section").hidden = listed.comparisons.length === 0;
   find(".hint").hidden = listed.runs.length === 0;
   const all = listed.runs.length;
+  find("#runs-count").textContent = `${all} ${all === 1 ? "run" : "runs"}`;
+  if (filter.value.trim()) find("#runs").closest("details").open = true;
   find("#shown").textContent = filter.value.trim() ? `${runs} of ${all} runs` : "";
   find("#note").hidden = !listed.note;
   find("#note").textContent = listed.note;

@@ -48,7 +48,8 @@ async function send(picture, headers) {
 }
 
 function show(answer) {
-  say(`${answer.classes[0].name}, ${percent(answer.classes[0].probability)} (${answer.run}, ${answer.objective})`);
+  say(`${answer.classes[0].name}, ${percent(answer.classes[0].probability)}`);
+  find("#model").textContent = `${answer.objective}: ${answer.run}`;
   sharp(find("#seen")).src = answer.seen;
   const body = make("tbody", {}, ...answer.classes.map(rowOf));
   find("#classes").replaceChildren(make("table", {}, make("caption", {}, "Most probable classes."), body));
@@ -63,11 +64,14 @@ function sharp(image) {
   return image;
 }
 
-function rowOf({ name, probability, train_count, recall }) {
+function rowOf({ name, probability, train_count, recall, test_count }) {
   const head = make("th", { scope: "row" }, name);
   const facts = [];
   if (train_count !== null) facts.push(`${train_count.toLocaleString("en")} training images`);
-  if (recall !== null) facts.push(`recall ${percent(recall)} on the test set`);
+  if (recall !== null) {
+    const right = Math.round(recall * test_count).toLocaleString("en");
+    facts.push(`${right} of ${test_count.toLocaleString("en")} test images of this run right`);
+  }
   if (facts.length) head.append(make("small", {}, facts.join(", ")));
   const bar = draw("rect", { x: 0, y: 0, width: 100 * probability, height: 10 });
   const svg = draw("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, bar);
