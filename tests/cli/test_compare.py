@@ -53,6 +53,9 @@ def test_it_compares_and_keeps_what_is_done(run: Run, tmp_path: Path, request: p
     for name in ("exploratory.csv", "exploratory_per_class.csv", "exploratory.md", "exploratory.html"):
         assert (folder / name).is_file(), name
     assert Comparison.read(folder / "exploratory.json").exploratory
+    page = (folder / "exploratory.html").read_text("utf-8")
+    assert "exploratory.json" in page, "the commands of its page use its own model"
+    assert "exploratory.json" not in (folder / "report.html").read_text("utf-8")
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     assert len(list(folder.glob("*/summary.json"))) == 6
     _, out, err = run(*quick[:-5], "ce,cce,focal", *quick[-4:])

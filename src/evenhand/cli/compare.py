@@ -113,10 +113,9 @@ def compare(
     silent = quiet or as_json
     if why and not silent:
         remark(f"comparing on {base.data.source}: {why}")
-    if seeds is None and not silent:
-        remark(f"up to {plan.most_runs} runs with {plan.planned[-1]} seeds; fewer where all is decided before")
+    most = f"up to {plan.most_runs} runs with {plan.planned[-1]} seeds; fewer where all is decided before"
     command = shlex.join(["evenhand", *sys.argv[1:]])
-    with watching_grid(workers=jobs, engine=engine, quiet=silent) as progress:
+    with watching_grid(workers=jobs, engine=engine, note=most if seeds is None else "", quiet=silent) as progress:
         try:
             comparison, written = make_comparison(
                 plan, engine=engine, workers=jobs, address=ray_address, slurm=slurm, command=command, callback=progress

@@ -36,15 +36,23 @@ class ShownGrid(GridProgress):
         workers: runs at a time, for the time left; None: as `run_jobs` chooses.
         engine: on a cluster, the number of runs at a time is not known.
         heading: lines to print before the runs.
+        note: a sentence to print once, before the first runs.
         quiet: show nothing.
     """
 
     def __init__(
-        self, *, workers: int | None = None, engine: str = "local", heading: Sequence[str] = (), quiet: bool = False
+        self,
+        *,
+        workers: int | None = None,
+        engine: str = "local",
+        heading: Sequence[str] = (),
+        note: str = "",
+        quiet: bool = False,
     ) -> None:
         super().__init__()
-        self.given_workers, self.engine, self.heading = workers, engine, heading
+        self.given_workers, self.engine, self.heading, self.note = workers, engine, heading, note
         self.quiet = quiet
+        self.names: dict[Path, str] = {}
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -66,6 +74,9 @@ class ShownGrid(GridProgress):
         self.names = {job.folder: job.folder.name if alike else short[job.folder] for job in jobs}
         done = self.count(Status.DONE)
         left = len(self.jobs) - done
+        if self.note and left:
+            self.message(self.note)
+            self.note = ""
         if self.lines and left:
             finished = f"; {done} already finished" if done else ""
             known = self.engine == "local" or self.given_workers is not None
@@ -115,7 +126,7 @@ class ShownGrid(GridProgress):
         """Print that a run failed; the reason is printed at the end."""
         super().failed(failure)
         self._move()
-        self._print(f"{self.names[failure.job.folder]} failed")
+        self._print(f"{self.names.get(failure.job.folder, failure.job.folder.name)} failed")
 
     def _move(self) -> None:
         if self.bar.disable:
@@ -135,10 +146,15 @@ class ShownGrid(GridProgress):
 
 @contextmanager
 def watching_grid(
-    *, workers: int | None = None, engine: str = "local", heading: Sequence[str] = (), quiet: bool = False
+    *,
+    workers: int | None = None,
+    engine: str = "local",
+    heading: Sequence[str] = (),
+    note: str = "",
+    quiet: bool = False,
 ) -> Iterator[ShownGrid]:
     """Give a :class:`ShownGrid`; SIGINT and SIGTERM end the grid with exit codes 130 and 143."""
-    shown = ShownGrid(workers=workers, engine=engine, heading=heading, quiet=quiet)
+    shown = ShownGrid(workers=workers, engine=engine, heading=heading, note=note, quiet=quiet)
 
     def stopped() -> None:
         if not shown.jobs:

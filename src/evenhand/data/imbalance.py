@@ -21,6 +21,17 @@ Counts = NDArray[np.int64]
 Kind = Literal["none", "exp", "step"]
 
 
+def describe_imbalance(spec: str) -> str:
+    """Return a spec in words.
+
+    Example:
+        >>> from evenhand.data.imbalance import describe_imbalance
+        >>> describe_imbalance("exp:50"), describe_imbalance("none")
+        ('imbalance exp:50', 'classes as they are')
+    """
+    return "classes as they are" if spec == "none" else f"imbalance {spec}"
+
+
 @dataclass(frozen=True)
 class Imbalance:
     """How many training images the classes keep: `exp:RATIO` (long-tailed), `step:RATIO` or `none`."""

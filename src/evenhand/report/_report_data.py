@@ -10,6 +10,7 @@ import numpy as np
 from evenhand.core.errors import EvenhandError
 from evenhand.metrics.predictions import Predictions
 from evenhand.runs.comparison import Comparison, comparison_file, is_comparison
+from evenhand.runs.filenames import EXPLORATORY
 from evenhand.runs.run import Run
 from evenhand.runs.schemas import Summary
 
@@ -23,7 +24,7 @@ class ReportData:
     unfinished: list[Run]
     comparison: Comparison | None
     folder: Path | None = None
-    """Of the comparison."""
+    """Of the comparison, or an exploratory one's file: what predict is given."""
 
     def predictions(self) -> dict[str, list[Predictions]]:
         """Return the predictions of each name, one per seed."""
@@ -101,7 +102,9 @@ def _read_comparison(path: Path) -> ReportData:
         objective: [_member(path, folders.get((objective, seed)), objective, seed) for seed in comparison.seeds]
         for objective in comparison.objectives
     }
-    return ReportData(finished, [], comparison, comparison_file(path).parent)
+    file = comparison_file(path)
+    # The folder of an exploratory comparison names another one, which predict would use.
+    return ReportData(finished, [], comparison, file if file.name == EXPLORATORY else file.parent)
 
 
 def _member(comparison: Path, folder: Path | None, objective: str, seed: int) -> Run:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from evenhand.core.errors import EvenhandError
 from evenhand.core.files import check_target, enclosing, write_text
 from evenhand.core.text import some
+from evenhand.data.imbalance import describe_imbalance
 from evenhand.experiments.comparison.verdict import ensemble_note
 from evenhand.metrics.per_image import correct_per_image
 from evenhand.report._embed_figures import draw_figures
@@ -186,8 +187,10 @@ def _title(data: ReportData) -> str:
 def _about(data: ReportData) -> str:
     """Describe the runs in one line."""
     configs = [run.config for run in data.runs()]
-    imbalances = ", ".join(dict.fromkeys(config.data.imbalance for config in configs))
-    parts = [*dict.fromkeys(config.model.name for config in configs), f"imbalance {imbalances}"]
+    parts = [
+        *dict.fromkeys(config.model.name for config in configs),
+        *dict.fromkeys(describe_imbalance(config.data.imbalance) for config in configs),
+    ]
     if data.comparison is not None:
         number = len(data.comparison.seeds)
         parts.append(f"{number} seed{'s' * (number != 1)} per objective")

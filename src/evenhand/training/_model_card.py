@@ -9,6 +9,7 @@ import yaml
 from evenhand.core.text import markdown_escaped, markdown_table, slug, some
 from evenhand.data.benchmarks import BENCHMARKS
 from evenhand.data.hub import PREFIX
+from evenhand.data.imbalance import describe_imbalance
 from evenhand.metrics.registry import METRICS
 from evenhand.runs.config import Config
 from evenhand.runs.model_folder import StoredDecisions
@@ -98,7 +99,7 @@ def _summary(about: Published) -> str:
         f"An image classifier for {results['classes']} classes of {results['source']}: {about.card.model}, {trained}, "
         f"trained by evenhand with the objective `{about.config.objective}`.",
         f"Training data: {sum(counts):,} images, from {min(counts):,} to {max(counts):,} per class (imbalance ratio "
-        f"{ratio:.3g}; imbalance applied: {about.config.data.imbalance}). Tested on {results['images']:,} images.",
+        f"{ratio:.3g}; {describe_imbalance(about.config.data.imbalance)}). Tested on {results['images']:,} images.",
     ]
     return "\n\n".join(markdown_escaped(line) for line in lines)
 

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from evenhand.core.files import write_csv, write_text
 from evenhand.core.text import markdown_escaped, markdown_table, text_table, visible
+from evenhand.data.imbalance import describe_imbalance
 from evenhand.experiments.comparison._ascii_plot import plot_differences
 from evenhand.experiments.comparison.verdict import ensemble_note, in_points, points
 from evenhand.metrics.registry import METRICS
@@ -183,7 +184,7 @@ def class_changes(comparison: Comparison) -> list[str]:
 def _heading(comparison: Comparison) -> str:
     seeds = f"{len(comparison.seeds)} seed{'s' * (len(comparison.seeds) != 1)}"
     return (
-        f"{comparison.source}, imbalance {comparison.imbalance}, {comparison.model}: "
+        f"{comparison.source}, {describe_imbalance(comparison.imbalance)}, {comparison.model}: "
         f"{', '.join(comparison.objectives)}; {seeds}, {comparison.test_images:,} test images"
     )
 
