@@ -183,7 +183,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
         (tmp_path / "pipe", "not a regular file"),
         (tmp_path / "endless", "not a regular file"),
     ]
-    places += [(tmp_path / "gone", "No such file"), (tmp_path / "a\0b", "null byte")]
+    places += [(tmp_path / "gone", "No such file"), (tmp_path / "a\0b", "embedded null")]
     for path, told in places:
         with pytest.raises(EvenhandError, match=told):
             read_bytes(path, 100)

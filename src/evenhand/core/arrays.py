@@ -20,11 +20,11 @@ MOST_UNPACKED = 2**26
 _LONGEST_HEAD, _PART = 2**16, 2**20
 
 
-def array_bytes(**arrays: NDArray[Any]) -> memoryview:
+def array_bytes(**arrays: NDArray[Any]) -> bytes:
     """Return the content of a `.npz`; equal arrays give equal bytes."""
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]
-    return file.getbuffer()
+    return file.getvalue()  # copies nothing; Python 3.12.1 can crash over a `getbuffer` in a traceback
 
 
 def read_arrays(

@@ -87,7 +87,7 @@ def replacing(path: Path | str, *, within: Path | str | None = None) -> Iterator
         temporary.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path | str, content: "bytes | memoryview", *, within: Path | str | None = None) -> None:
+def write_bytes(path: Path | str, content: bytes, *, within: Path | str | None = None) -> None:
     """Write a file atomically, as :func:`replacing` does."""
     if within is None:
         with replacing(path) as temporary:
@@ -101,7 +101,7 @@ def write_bytes(path: Path | str, content: "bytes | memoryview", *, within: Path
         raise cannot_write(path, error) from error
 
 
-def _replace_in(folder: int | None, name: str, content: "bytes | memoryview") -> None:
+def _replace_in(folder: int | None, name: str, content: bytes) -> None:
     above, last = os.path.split(name)
     temporary = os.path.join(above, f".{last[:40]}.{secrets.token_hex(8)}.part")
     try:
@@ -113,7 +113,7 @@ def _replace_in(folder: int | None, name: str, content: "bytes | memoryview") ->
         raise
 
 
-def _write_new(name: str, content: "bytes | memoryview", folder: int | None) -> None:
+def _write_new(name: str, content: bytes, folder: int | None) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
         file.write(content)

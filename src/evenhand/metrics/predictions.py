@@ -154,7 +154,7 @@ class Predictions:
         """
         write_bytes(path, self.to_bytes())
 
-    def to_bytes(self) -> memoryview:
+    def to_bytes(self) -> bytes:
         """Return what :meth:`save` writes."""
         return array_bytes(
             logits=self.logits,

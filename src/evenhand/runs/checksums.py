@@ -14,7 +14,7 @@ from evenhand.core.opening import is_regular, open_regular
 from evenhand.runs.filenames import CHECKED, CHECKSUMS, FOLDERS
 
 
-def write_checked(path: Path, content: "bytes | memoryview") -> None:
+def write_checked(path: Path, content: bytes) -> None:
     """Write a file of a run, and store its checksum.
 
     The new checksum is stored before the file gets its name, and the old one until after: whenever the process is

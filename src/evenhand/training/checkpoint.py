@@ -124,7 +124,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write the state between two epochs, all of it or nothing."""
     content = io.BytesIO()
     torch.save(state, content)
-    write_checked(path, content.getbuffer())  # to a file, torch.save would hide that the disk is full
+    write_checked(path, content.getvalue())  # to a file, torch.save would hide that the disk is full
 
 
 def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def load_state(path: Path, config: Config | None = None) -> dict[str, Any]:
         with open_regular(path, within=path.parent.parent) as file:
             content = io.BytesIO(file.read())
         with zipfile.ZipFile(content) as archive:
-            refuse_bomb(archive.infolist(), len(content.getbuffer()))
+            refuse_bomb(archive.infolist(), len(content.getvalue()))
         content.seek(0)
         state: dict[str, Any] = torch.load(content, map_location="cpu", weights_only=True)
         missing = _ENTRIES - set(state)

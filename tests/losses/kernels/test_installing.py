@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def source(tmp_path_factory) -> Path:
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "docs" / "guide", folder / "docs" / "guide")
+    (folder / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "test_api.py", folder / "tests")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     return folder
 
@@ -66,7 +69,9 @@ class Environment:
         (self.packages / "borrowed.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
 
     def install(self, *what: object, environment: dict[str, str] | None = None) -> None:
-        pip("--python", self.python, "install", "--no-build-isolation", *what, environment=environment)
+        # pip also sees the evenhand of the borrowed packages, and of PYTHONPATH.
+        options = ("--no-build-isolation", "--ignore-installed")
+        pip("--python", self.python, "install", *options, *what, environment=environment)
 
     def ask(self, code: str) -> str:
         environment = {
@@ -115,7 +120,10 @@ def test_a_wheel_brings_the_kernel(source, tmp_path):
 @needs_kernel
 def test_a_source_distribution_brings_the_kernel(source, tmp_path):
     environment = Environment(tmp_path / "env")
-    environment.install(make_sdist(source, tmp_path))
+    sdist = make_sdist(source, tmp_path)
+    with tarfile.open(sdist) as file:
+        assert not [name for name in file.getnames() if "/tests/" in name]  # setuptools would add some of them
+    environment.install(sdist)
     assert environment.backend() == "native"
     assert environment.guide() == {page.stem for page in (ROOT / "docs" / "guide").glob("*.md")}
 
