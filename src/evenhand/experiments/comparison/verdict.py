@@ -69,7 +69,8 @@ def _seeds_needed(differences: Sequence[Difference]) -> str:
     first = min(within, key=lambda each: each.more_seeds or 0)
     about = "" if len(differences) == 1 else f" for {first.objective}"
     total = first.seeds + (first.more_seeds or 0)
-    return f"about {total} seeds would be needed{about}{IN_A_NEW_COMPARISON} {total})"
+    anew = f"{IN_A_NEW_COMPARISON} {total})" if total <= SEEDS_WORTH_A_START else ""
+    return f"about {total} seeds would be needed{about}{anew}"
 
 
 def verdict_sentences(differences: Sequence[Difference]) -> list[str]:
