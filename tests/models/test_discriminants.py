@@ -6,6 +6,7 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from evenhand.models import discriminants
 from evenhand.models.build import build_model
 from evenhand.models.discriminants import SHRINKAGE, linear_discriminants
 from evenhand.models.heads import CosineHead, replace_head
@@ -48,9 +49,18 @@ def test_the_directions_are_those_of_scikit_learn():
     assert_allclose(weight, expected, atol=2e-3)
 
 
+def test_the_covariance_of_many_images_is_that_of_some(monkeypatch):
+    features, labels = samples((300, 200, 100), 8)
+    expected, _ = linear_discriminants(features, labels, 3)
+    monkeypatch.setattr(discriminants, "MOST_IMAGES", 300)
+    found, _ = linear_discriminants(features, labels, 3)
+    assert not torch.equal(found, expected)
+    assert torch.cosine_similarity(found, expected).min() > 0.98
+
+
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_images_that_do_not_vary_have_none(repeats):
-    features = torch.eye(3).repeat(repeats, 1)
+    features = (torch.eye(3) / 3 + 0.1).repeat(repeats, 1)
     weight, bias = linear_discriminants(features, torch.arange(3).repeat(repeats), 3)
     assert not weight.any()
     assert not bias.any()

@@ -5,8 +5,10 @@ from torch import Tensor
 
 SHRINKAGE = 0.1
 """Weight of the mean variance in the covariance, against the covariance of the training images."""
-ROWS = 4096
-"""Images whose deviations from the class means are computed at once."""
+MOST_IMAGES = 2048
+"""Images that the covariance is computed from, evenly spaced in their order; class means are those of all."""
+LEAST_VARIANCE = 1e-8
+"""Relative to that of the class means; what is below is rounding, as of copies of one image per class."""
 
 
 def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -24,8 +26,8 @@ def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> 
         num_classes: K.
 
     Returns:
-        The weight (K, F) and the bias (K,): 0 for classes without images, and everywhere if images do not vary within
-        classes.
+        The weight (K, F) and the bias (K,): 0 for classes without images, and for all classes if images do not vary
+        within them.
 
     Example:
         >>> import torch
@@ -41,34 +43,27 @@ def linear_discriminants(features: Tensor, labels: Tensor, num_classes: int) -> 
     means = sums / counts.clamp(min=1).unsqueeze(1)
     centre = means[has_images].mean(0)
     offsets = (means - centre) * has_images.unsqueeze(1)
-    degrees = len(features) - int(has_images.sum())
-    if degrees == 0:
-        return torch.zeros_like(offsets), torch.zeros(num_classes)
-    weight = _solve(features, labels, means, offsets, degrees)
+    used = torch.linspace(0, len(features) - 1, min(len(features), MOST_IMAGES)).round().long()
+    freedom = 1 - int(has_images.sum()) / max(len(features), 1)
+    weight = _solve(features[used] - means[labels[used]], offsets, freedom)
     lengths = (weight * offsets).sum(1)[has_images].clamp(min=0).sqrt()
-    weight = weight / lengths.mean() if lengths.sum() > 0 else torch.zeros_like(weight)
+    weight = weight / lengths.mean().clamp(min=1e-12)
     return weight, -weight @ centre
 
 
-def _solve(features: Tensor, labels: Tensor, means: Tensor, offsets: Tensor, degrees: int) -> Tensor:
-    """Return the offsets (K, F) times the inverse of the shrunk covariance, by the smaller of two systems."""
-    images, size = features.shape
-    factor = (1 - SHRINKAGE) / degrees
-    if images > size:
-        scatter = torch.zeros(size, size)
-        for start in range(0, images, ROWS):
-            rows = slice(start, start + ROWS)
-            deviations = features[rows] - means[labels[rows]]
-            scatter.addmm_(deviations.T, deviations)
-        ridge = SHRINKAGE * scatter.trace() / degrees / min(degrees, size)
-        system = factor * scatter
-    else:
-        deviations = features - means[labels]
-        products = deviations @ deviations.T
-        ridge = SHRINKAGE * products.trace() / degrees / min(degrees, size)
-        system = factor * products
-    if ridge <= 0:
+def _solve(deviations: Tensor, offsets: Tensor, freedom: float) -> Tensor:
+    """Return the offsets (K, F) times the inverse of the shrunk covariance of the deviations (N, F).
+
+    Deviations have as many degrees of freedom as images, times `freedom`: the rest went into the class means.
+    """
+    images, size = deviations.shape
+    system = deviations.T @ deviations if images > size else deviations @ deviations.T
+    degrees = freedom * images
+    ridge = SHRINKAGE * system.trace() / max(degrees, 1) / min(max(degrees, 1), size)
+    if ridge <= LEAST_VARIANCE * offsets.square().mean():
         return torch.zeros_like(offsets)
+    factor = (1 - SHRINKAGE) / degrees
+    system *= factor
     system.diagonal().add_(ridge)
     root = torch.linalg.cholesky(system)
     if images > size:
