@@ -4,8 +4,8 @@
 
 Every way is trained and tested on the same images, those of `data.split_seed` 0, 1, ...:
 
-- evenhand's default; the same without training on validation images in the end; its former default (lite0,
-  balanced softmax, a linear layer, likewise);
+- evenhand's default; the same without discriminants; without training on validation images in the end; its first
+  default (lite0, balanced softmax, a linear layer, likewise);
 - on lite0's features: scikit-learn's logistic regression with balanced class weights, C by cross-validation;
 - on the features of evenhand's default: the same, and logistic regression whose decision is adjusted for the prior;
 - a plain fine-tuning loop of lite0 in torch, on as many splits as `--fine-tune` says.
@@ -45,6 +45,8 @@ from evenhand.training.run import train_run
 Labels = NDArray[np.int64]
 ONCE = {"head__refit_below": 0}
 """Without training again on training and validation images together."""
+COSINE = {"objective": "ce+cosine:scale=20+post-hoc:tau=1"}
+"""Without discriminants."""
 FORMER = {"model__name": "lite0", "objective": "balanced-softmax", **ONCE}
 GRID = [1.0, 10.0, 100.0, 1000.0]
 """Values of C, for features of length 1."""
@@ -63,20 +65,21 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     table = load_source(options.folder)
-    base = make_run_config("photos", data__source=options.folder, data__imbalance=options.imbalance)[0]
+    base = make_run_config(data__source=options.folder, data__imbalance=options.imbalance)[0]
     wide = features_of(table.pixels, base.model.name)
     lite = features_of(table.pixels, "lite0")
     names: dict[str, Callable[[Config], Labels]] = {}
     rows: dict[str, list[dict[str, float]]] = {}
     for number in range(options.splits):
         flags = {"data__source": options.folder, "data__imbalance": options.imbalance, "data__split_seed": number}
-        config, once, former = (make_run_config(**flags, **more)[0] for more in ({}, ONCE, FORMER))
+        config, cosine, once, former = (make_run_config(**flags, **more)[0] for more in ({}, COSINE, ONCE, FORMER))
         splits = split(config, table)
         # evenhand selects an epoch on some training images, and trains on all in the end, as the others do.
         train, test = np.sort(np.concatenate([splits.train, splits.val])), splits.test
         labels = table.labels
         names = {
             f"evenhand ({config.model.name}, {config.objective})": partial(trained, config, table),
+            "evenhand, without discriminants": partial(trained, cosine, table),
             "evenhand, without validation images": partial(trained, once, table),
             "evenhand, former default (lite0, balanced-softmax)": partial(trained, former, table),
             "logistic regression, balanced, on lite0": partial(regression, lite, labels, train, test, balanced=True),

@@ -338,6 +338,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "summary": photo_tables.summary,
         "first round": photo_tables.first_round,
         "second round": photo_tables.second_round,
+        "third round": photo_tables.third_round,
+        "other images": photo_tables.other_images,
+        "elsewhere": photo_tables.claim_elsewhere,
         "speed": photo_tables.speed,
     },
     "docs/results/reproduced.md": {

@@ -160,7 +160,7 @@ def test_what_cannot_be_compared_by_cost_is_refused_before_training(
         check_costs(base, objectives, two, "costs.csv", prior)
     assert message in str(refused.value)
     Path("costs.csv").write_text("0,1\n1,5\n")
-    known = ["ce", "balanced-softmax", "ce+weights:file=weights.csv", "ce+cosine:scale=20+post-hoc:tau=1"]
+    known = ["ce", "balanced-softmax", "ce+weights:file=weights.csv", "ce+cosine:lda=0.3:scale=20+post-hoc:tau=1"]
     for given in (None, "train", "uniform"):
         check_costs(base, known, two, "costs.csv", given)
 

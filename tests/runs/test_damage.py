@@ -283,6 +283,8 @@ def test_a_state_of_another_config_is_refused(tmp_path: Path, old: Path) -> None
         {"head": None},
         {"head": "cosine:scale=x"},
         {"head": "cosine:scale=1e308"},
+        {"head": "cosine:lda=x"},
+        {"head": "cosine:lda=-1"},
         {"head": "linear+cosine"},
         {"stem": "x"},
         {"stretch": "x"},

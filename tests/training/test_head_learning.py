@@ -8,11 +8,15 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from evenhand.core.errors import EvenhandError
+from evenhand.models.discriminants import linear_discriminants
 from evenhand.models.heads import CosineHead
 from evenhand.objectives.part import PARTS
 from evenhand.runs.config import Config, make_config
 from evenhand.training import prepare
+from evenhand.training.checkpoint import load_weights
 from evenhand.training.features import ExtractedFeatures
+from evenhand.training.loop import Callback
 from evenhand.training.run import train_run
 from evenhand.training.second_stage import second_stage
 from tests.data.pictures import encode, write
@@ -26,6 +30,7 @@ COMBINED = (
     "balanced-softmax+cosine",
     "cce+cosine:scale=16",
     "ce+cosine:scale=100",
+    "ce+cosine:lda=0.3:scale=20+post-hoc:tau=1",
     "ce+cosine+sampling",
     "focal+cosine+mixup",
     "ldam:scale=60",
@@ -79,7 +84,7 @@ def test_every_objective_learns(objective, config, tmp_path):
 
 @pytest.mark.parametrize(
     ("objective", "stage"),
-    [("ce", "crt"), ("ce", "lws"), ("cce+mixup", "crt"), ("ce+cosine", "crt"), ("ldam", "crt")],
+    [("ce", "crt"), ("ce", "lws"), ("cce+mixup", "crt"), ("ce+cosine:lda=0.3", "crt"), ("ldam", "crt")],
 )
 def test_second_stages_learn(objective, stage, config, tmp_path):
     first = train_run(config.model_copy(update={"objective": objective}), tmp_path / "first")
@@ -117,6 +122,41 @@ def test_a_cosine_head_starts_at_the_class_means(scale, config, tmp_path):
         mean = features[labels == k].mean(0)
         assert weights[k] @ mean / np.linalg.norm(weights[k]) / np.linalg.norm(mean) == pytest.approx(1, abs=1e-5)
     assert np.linalg.norm(weights, axis=1) == pytest.approx(max(1, scale / 30), rel=1e-5)
+
+
+def test_discriminants_are_fitted_to_the_training_images_and_kept(config, tmp_path):
+    objective = "ce+cosine:lda=0.3:scale=20"
+    trainer = trainer_of(config.model_copy(update={"objective": objective}), tmp_path / "run")
+    head = next(module for module in trainer.model.modules() if isinstance(module, CosineHead))
+    prepared = trainer.prepared
+    rows, labels = prepared.rows[prepared.splits.train], prepared.table.labels[prepared.splits.train]
+    features = F.normalize(prepared.images.features[rows, 0].float())
+    weight, bias = linear_discriminants(features, torch.from_numpy(labels), len(COUNTS))
+    before = 0.3 * weight
+    assert torch.equal(head.lda_weight, before)
+    assert torch.equal(head.lda_bias, 0.3 * bias)
+    trainer.train(0, Callback())
+    assert torch.equal(head.lda_weight, before)
+
+
+@pytest.mark.parametrize(("first", "second"), [("", ":lda=0.3"), (":lda=0.3", ""), (":lda=0.3", ":lda=0.5")])
+def test_discriminants_of_another_run_are_not_taken(first, second, config, tmp_path):
+    def trained(name, lda, **update):
+        update["objective"] = f"ce+cosine{lda}:scale=20"
+        return train_run(config.model_copy(update=update), tmp_path / name)
+
+    start = config.start.model_copy(update={"weights": str(trained("first", first, epochs=1).path)})
+    run = trained("second", second, start=start)
+    fresh = trained("fresh", second, epochs=1)
+    found, expected = (load_weights(each.best_weights)[0].get("network.head.lda_weight") for each in (run, fresh))
+    assert found is expected is None if second == "" else torch.equal(found, expected)
+    assert run.summary.balanced_accuracy > 0.8
+
+
+def test_discriminants_need_features(tmp_path):
+    config = make_config(objective="ce+cosine:lda=0.3", data__source="digits", epochs=1)
+    with pytest.raises(EvenhandError, match="lda of cosine needs the features of a frozen network, but all layers"):
+        train_run(config, tmp_path / "run")
 
 
 def test_a_class_without_images_has_a_direction():

@@ -131,6 +131,7 @@ def test_it_does_not_go_on_with_other_pretrained_weights(photos, tmp_path):
         "balanced-softmax+cce:share=0.3",
         "ldam+drw",
         "ce+cosine",
+        "ce+cosine:lda=0.3:scale=20",
         "cce+mixup",
         "ce+remix",
         "ce+label-smoothing",

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torchvision.models import get_model_weights
@@ -40,9 +41,11 @@ def test_the_networks_follow_from_the_number_of_photos_and_what_is_installed(pho
     def made(**flags):
         return make_run_config(data__source=str(photos), **flags)[0]
 
-    assert made().objective == "ce+cosine:scale=20+post-hoc:tau=1"
+    assert made().objective == "ce+cosine:lda=0.3:scale=20+post-hoc:tau=1"
     assert made(start__train="all").objective == "balanced-softmax"
     assert made(start__train="all", objective="ce").objective == "ce"
+    monkeypatch.setattr(defaults, "_run_of", lambda weights: SimpleNamespace(config=made()) if weights else None)
+    assert made(start__train="all", start__weights="a/run").objective == "ce+cosine:scale=20+post-hoc:tau=1"
     assert made(model__name="lite1+resnet18").model.pretrained
     monkeypatch.setattr(defaults, "MANY_PHOTOS", 6)
     assert made().model.name == "lite0"

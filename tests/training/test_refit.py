@@ -18,7 +18,7 @@ from evenhand.training.run import REFITTED, resume_run, train_run
 from tests.training.runs import trainer_of
 from tests.training.test_head_learning import config, folder  # noqa: F401 - fixtures
 
-OBJECTIVE = "ce+cosine:scale=20+post-hoc:tau=1"
+OBJECTIVE = "ce+cosine:lda=0.3:scale=20+post-hoc:tau=1"
 
 
 def weights_of(path: Path) -> dict[str, torch.Tensor]:
@@ -96,7 +96,7 @@ def test_others_start_from_the_weights_before(run):
 
 
 def test_a_derived_run_has_its_weights(config, tmp_path):  # noqa: F811
-    plain = train_run(changed(config, objective="ce+cosine:scale=20"), tmp_path / "plain")
+    plain = train_run(changed(config, objective="ce+cosine:lda=0.3:scale=20"), tmp_path / "plain")
     derived = derive_run(plain.path, changed(config), tmp_path / "derived")
     assert derived.refitted
     assert same(plain.refit_weights, derived.refit_weights)

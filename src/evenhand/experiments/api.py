@@ -182,7 +182,7 @@ def default_objectives(base: Config) -> tuple[str, ...]:
         >>> default_objectives(make_config())
         ('ce', 'cce', 'balanced-softmax', 'balanced-softmax+mixup')
         >>> default_objectives(make_config("photos"))[-1]
-        'ce+cosine:scale=20+post-hoc:tau=1'
+        'ce+cosine:lda=0.3:scale=20+post-hoc:tau=1'
     """
     return OBJECTIVES if base.objective in OBJECTIVES else (*OBJECTIVES, base.objective)
 

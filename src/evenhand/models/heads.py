@@ -1,7 +1,7 @@
 """The last layer of a network, and replacements for it."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,19 +10,33 @@ from torch import Tensor, nn
 from evenhand.core.errors import EvenhandError
 from evenhand.core.spec import parse
 from evenhand.models.classifier import Classifier, replace_module
-from evenhand.models.names import LEAST_SCALE, MOST_SCALE
+from evenhand.models.names import LEAST_SCALE, MOST_LDA, MOST_SCALE
 
 UNIT_SCALE = 30.0
 """The scale up to which the weights of `CosineHead.start_at` have length 1."""
 
 
+class HeadSpec(NamedTuple):
+    """The parsed spec of a last layer."""
+
+    name: str
+    scale: float
+    """Factor from cosines to logits."""
+    lda: float
+    """Weight of linear discriminants next to the cosines."""
+
+
 class CosineHead(nn.Module):
     """A cosine classifier: scale * cos(feature, weight of the class).
+
+    With `lda`, linear discriminants of features of length 1 are added in evaluation. They are not trained but fitted,
+    see :mod:`evenhand.models.discriminants`; until :meth:`set_discriminants` they are 0.
 
     Args:
         num_features: F.
         num_classes: K.
         scale: factor from cosines to logits.
+        lda: weight of the discriminants; 0: there are none.
 
     Example:
         >>> import torch
@@ -33,10 +47,13 @@ class CosineHead(nn.Module):
         True
     """
 
-    def __init__(self, num_features: int, num_classes: int, *, scale: float) -> None:
+    def __init__(self, num_features: int, num_classes: int, *, scale: float, lda: float = 0.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(num_classes, num_features))
-        self.scale = scale
+        self.scale, self.lda = scale, lda
+        if lda:
+            self.register_buffer("lda_weight", torch.zeros(num_classes, num_features))
+            self.register_buffer("lda_bias", torch.zeros(num_classes))
 
     @torch.no_grad()
     def start_at(self, directions: Tensor) -> None:
@@ -47,8 +64,14 @@ class CosineHead(nn.Module):
         """
         self.weight.copy_(max(1.0, self.scale / UNIT_SCALE) * F.normalize(directions))
 
+    @torch.no_grad()
+    def set_discriminants(self, weight: Tensor, bias: Tensor) -> None:
+        """Set the discriminants: weight (K, F) and bias (K,), for features of length 1."""
+        self.get_buffer("lda_weight").copy_(self.lda * weight)
+        self.get_buffer("lda_bias").copy_(self.lda * bias)
+
     def forward(self, features: Tensor) -> Tensor:
-        """Return logits (N, K) of features (N, F), in float32 also under autocast."""
+        """Return logits (N, K) of features (N, F), in float32 also under autocast; discriminants in evaluation."""
         device = features.device.type
         if torch.is_autocast_enabled(device):  # bfloat16 cosines are coarser than the margins
             with torch.autocast(device, enabled=False):
@@ -58,12 +81,15 @@ class CosineHead(nn.Module):
     def _logits(self, features: Tensor) -> Tensor:
         # Products are divided by the lengths of the weights: dividing the weights (K, F) takes half as long again.
         scaled = features * (self.scale / _lengths(features).unsqueeze(1))
-        return F.linear(scaled, self.weight) / _lengths(self.weight)
+        logits = F.linear(scaled, self.weight) / _lengths(self.weight)
+        if self.lda and not self.training:
+            logits = logits + F.linear(scaled / self.scale, self.get_buffer("lda_weight"), self.get_buffer("lda_bias"))
+        return logits
 
     def extra_repr(self) -> str:
         """Show sizes and scale in the printed module."""
         classes, features = self.weight.shape
-        return f"{features}, {classes}, scale={self.scale:g}"
+        return f"{features}, {classes}, scale={self.scale:g}" + f", lda={self.lda:g}" * bool(self.lda)
 
 
 def _lengths(vectors: Tensor) -> Tensor:
@@ -107,7 +133,7 @@ def replace_head(model: Classifier, head: str) -> Classifier:
 
     Args:
         model: the network.
-        head: `linear` (no change), `cosine:scale=30`, or `scaled`.
+        head: `linear` (no change), `cosine:scale=30`, `cosine:scale=20:lda=0.3`, or `scaled`.
 
     Returns:
         The network.
@@ -123,7 +149,7 @@ def replace_head(model: Classifier, head: str) -> Classifier:
         >>> bool(model(torch.randn(2, 3, 32, 32)).abs().max() <= 16)
         True
     """
-    name, scale = read_head(head)
+    name, scale, lda = read_head(head)
     if name == "linear":
         return model
     path = last_layer(model)
@@ -133,29 +159,35 @@ def replace_head(model: Classifier, head: str) -> Classifier:
             f"{model.name} does not end in a linear layer, which a {name} head needs; choose another network."
         )
     sizes = (old.in_features, old.out_features)
-    new = CosineHead(*sizes, scale=scale) if name == "cosine" else ScaledHead(*sizes)
+    new = CosineHead(*sizes, scale=scale, lda=lda) if name == "cosine" else ScaledHead(*sizes)
     replace_module(model, path, new)
     return model
 
 
-def read_head(head: str) -> tuple[str, float]:
-    """Parse the spec of a last layer into its name and scale.
+def read_head(head: str) -> HeadSpec:
+    """Parse the spec of a last layer.
 
     Raises:
         EvenhandError: there is no such head.
 
     Example:
         >>> from evenhand.models.heads import read_head
-        >>> read_head("cosine:scale=16"), read_head("linear")
-        (('cosine', 16.0), ('linear', 30.0))
+        >>> read_head("cosine:scale=16")
+        HeadSpec(name='cosine', scale=16.0, lda=0.0)
     """
     part, *more = parse(head)
     if more or part.name not in ("linear", "cosine", "scaled"):
         raise EvenhandError(f"There is no head {head!r}; there are linear, cosine and scaled.")
-    try:
-        scale = float(part.options.get("scale", "30"))
-    except ValueError:
-        scale = math.nan
+    scale, lda = _number(part.options.get("scale", "30")), _number(part.options.get("lda", "0"))
     if not LEAST_SCALE <= scale <= MOST_SCALE:
         raise EvenhandError(f"The scale of a head is a number from {LEAST_SCALE:g} to {MOST_SCALE:,.0f}, got {head!r}.")
-    return part.name, scale
+    if not 0 <= lda <= MOST_LDA:
+        raise EvenhandError(f"The lda of a head is a number from 0 to {MOST_LDA:g}, got {head!r}.")
+    return HeadSpec(part.name, scale, lda)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

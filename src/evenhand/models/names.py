@@ -7,6 +7,8 @@ JOIN = "+"
 """Between the names of networks side by side."""
 LEAST_SCALE, MOST_SCALE = 1e-3, 1e4
 """Limits of the scale of cosines: below, all classes are equally probable; above, softmax is 0 or 1."""
+MOST_LDA = 100.0
+"""Limit of the weight of linear discriminants: above, nothing else decides."""
 
 
 def split_names(name: str) -> tuple[str, ...]:

@@ -153,12 +153,18 @@ def load_initial_weights(network: Classifier, config: Config, class_names: tuple
         )
     last = f"{last_layer(network)}."
     tensors = {key.replace(HEAD_ONLY, last, 1) if card.backbone else key: value for key, value in tensors.items()}
-    tensors = {key: value for key, value in tensors.items() if load == "all" or not key.startswith(last)}
+    fitted = f"{last}lda_"  # to the features of each run, so those of another run are left out
+    tensors = {
+        key: value
+        for key, value in tensors.items()
+        if not key.startswith(last) or (load == "all" and not key.startswith(fitted))
+    }
     try:
         missing, unknown = network.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise EvenhandError(f"The weights of {weights} do not fit: {reason(error)}; try start.load=body.") from error
-    fresh = {f"{last}scale"} if load == "all" else {key for key in missing if key.startswith(last)}
+    own = (f"{last}scale", fitted) if load == "all" else last
+    fresh = {key for key in missing if key.startswith(own)}
     if card.backbone is not None:  # the body was loaded with the network
         missing = [key for key in missing if key.startswith(last)]
     wrong = sorted(unknown or set(missing) - fresh)

@@ -3,11 +3,13 @@
 import torch
 import torch.nn.functional as F
 
+from evenhand.core.errors import EvenhandError
 from evenhand.core.seeds import stream
 from evenhand.data.images import FeatureImages
 from evenhand.data.table import FilePixels
 from evenhand.models.build import build_model
 from evenhand.models.classifier import Classifier
+from evenhand.models.discriminants import linear_discriminants
 from evenhand.models.fused_head import defer_logits
 from evenhand.models.heads import CosineHead, last_layer, replace_head
 from evenhand.objectives.objective import Objective
@@ -39,8 +41,7 @@ def build_network(config: Config, prepared: PreparedData, objective: Objective) 
                 pretrained=body_weights(config),
             )
         replace_head(network, objective.head)
-    if prepared.backbone is not None:
-        _start_at_class_means(network, prepared)
+    _fit_cosine_head(network, prepared)
     load_initial_weights(network, config, prepared.table.class_names)
     if config.start.train == "head":
         freeze_body(network)
@@ -50,20 +51,31 @@ def build_network(config: Config, prepared: PreparedData, objective: Objective) 
     return network.to(memory_format=torch.channels_last)
 
 
-def _start_at_class_means(network: Classifier, prepared: PreparedData) -> None:
+def _fit_cosine_head(network: Classifier, prepared: PreparedData) -> None:
     """Point the weights of a cosine classifier to the mean direction of each class's training features.
 
     Its random weights are long, for training together with a body: the rate of a last layer alone hardly turns them.
+    Its discriminants, if it has any, are fitted here too: training does not change them.
     """
     head = network.get_submodule(last_layer(network))
-    if not isinstance(head, CosineHead) or not isinstance(prepared.images, FeatureImages):
+    if not isinstance(head, CosineHead):
+        return
+    if prepared.backbone is None or not isinstance(prepared.images, FeatureImages):
+        if head.lda:
+            raise EvenhandError(
+                "lda of cosine needs the features of a frozen network, but all layers are trained; leave lda out, or "
+                "use --train head."
+            )
         return
     rows = prepared.splits.train
     features = prepared.images.features[torch.from_numpy(prepared.rows[rows]), 0].float()
     labels = torch.from_numpy(prepared.table.labels[rows])
     # A class without images keeps its random direction, which is negligible next to a sum of unit vectors.
     sums = 1e-6 * F.normalize(head.weight.detach())
-    head.start_at(sums.index_add(0, labels, F.normalize(features)))
+    features = F.normalize(features)
+    head.start_at(sums.index_add(0, labels, features))
+    if head.lda:
+        head.set_discriminants(*linear_discriminants(features, labels, len(sums)))
 
 
 def make_card(network: Classifier, prepared: PreparedData, objective: Objective) -> Card:

@@ -17,6 +17,8 @@ from evenhand.data.decode import BadImage, probe_image
 from evenhand.data.sources import load_source
 from evenhand.data.table import FilePixels
 from evenhand.models.names import JOIN, LITES, lite_package, split_names
+from evenhand.objectives.heads import Cosine
+from evenhand.objectives.spec import ObjectiveSpec
 from evenhand.runs.config import Config, make_config
 from evenhand.runs.run import Run
 
@@ -113,6 +115,12 @@ def _run_of(weights: Path | str | None) -> Run | None:
     return None if weights is None or not Path(weights).is_dir() else Run(Path(weights))
 
 
+def _for_all_layers(objective: ObjectiveSpec) -> ObjectiveSpec:
+    """Return an objective without linear discriminants: training all layers changes the features they need."""
+    parts = (part.model_copy(update={"lda": 0.0}) if isinstance(part, Cosine) else part for part in objective.parts)
+    return ObjectiveSpec.of(tuple(parts))
+
+
 def _measure(
     source: str | Path | None, data_root: Path | str | None, allow_outside: bool | None
 ) -> tuple[int, int, int] | None:
@@ -192,7 +200,7 @@ def make_run_config(
         )
     if choice.recipe == "photos" and given.get("start__train") == "all" and config is None:
         start = _run_of(given.get("start__weights"))  # its last layer is that of its objective
-        given.setdefault("objective", FINE_TUNED if start is None else start.config.objective)
+        given.setdefault("objective", FINE_TUNED if start is None else _for_all_layers(start.config.objective))
     if given.get("start__train") == "head" and "start__weights" not in given:
         given.setdefault("model__pretrained", True)  # a frozen body must be trained
     if given.get("start__train") == "all" and given.get("model__pretrained") and choice.recipe == "small":
