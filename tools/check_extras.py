@@ -71,7 +71,7 @@ USES: dict[str, tuple[str | None, list[str]]] = {
     "serve": ("serve .", [SERVED]),
     "slurm": ("compare digits --engine slurm --slurm time=10", [SUBMITTED]),
     "tensorboard": (f"{TRAIN} --log tensorboard", [f"{TRAIN} --log tensorboard"]),
-    "timm": (f"{TRAIN} --model timm:resnet18", [f"{TRAIN} --model timm:resnet18"]),
+    "timm": (f"{TRAIN} --model timm:resnet18", [f"{TRAIN} --model timm:resnet18 --set optimizer.lr=0.01"]),
     "trackio": (f"{TRAIN} --log trackio", [f"{TRAIN} --log trackio"]),
     "wandb": (f"{TRAIN} --log wandb", [f"{TRAIN} --log wandb"]),
 }

@@ -43,7 +43,7 @@ def test_one_sentence(arguments, message):
 
 def test_without_timm_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(EvenhandError, match=r"pip install 'timm>=1\.0'"):
+    with pytest.raises(EvenhandError, match=r"pip install 'timm>=1\.0\.3'"):
         build_model("timm:resnet18", num_classes=10)
 
 

@@ -19,7 +19,7 @@ def how_to_install(extra: str) -> str:
     Example:
         >>> from evenhand.core.extras import how_to_install
         >>> how_to_install("timm")
-        "pip install 'timm>=1.0'"
+        "pip install 'timm>=1.0.3'"
     """
     try:
         known = requires("evenhand") or []

@@ -156,7 +156,7 @@ def _export(model: TrainedModel, path: Path) -> None:
                 str(path),
                 input_names=["images"],
                 output_names=["logits"],
-                dynamic_shapes={"images": {0: "batch"}},
+                dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
                 dynamo=True,
                 external_data=False,
                 verbose=False,
