@@ -77,22 +77,31 @@ def _predictions(
     share = 1 / np.bincount(labels)[labels]
     weights = np.tile(share / share.mean(), FOLDS - 1)
     targets = np.tile(np.eye(classes)[labels], (FOLDS - 1, 1))
+    by_fold: dict[int, tuple[Array, Array, Array]] = {}
     for seed in range(seeds):
-        fold, used = seed % FOLDS, images
+        fold = seed % FOLDS
         if learner.kind == "network":
             inputs = images.shape[2]
             used = np.maximum(images @ (rng.normal(size=(inputs, 24)) / inputs**0.5) + rng.normal(0, 0.5, 24), 0)
-        train = np.delete(used, fold, axis=0).reshape(len(weights), -1)
-        centre = weights @ train / weights.sum()
-        train, test = train - centre, used[fold] - centre
-        weighted = (train * weights[:, None]).T
-        products = weighted @ targets
+            by_fold[fold] = _moments(used, fold, weights, targets)
+        elif fold not in by_fold:  # seeds of a fold see the same features
+            by_fold[fold] = _moments(images, fold, weights, targets)
+        test, squares, products = by_fold[fold]
         if learner.kind == "means":
             means = products / (weights @ targets)
             by_feature = np.exp(learner.noise * rng.normal(size=len(means)))[:, None]
             scores = 2 * test @ (by_feature * means) - (by_feature * means**2).sum(axis=0)
         else:
-            kept = rng.random(train.shape[1]) >= learner.noise
+            kept = rng.random(len(squares)) >= learner.noise
             penalty = np.diag(np.where(kept, learner.penalty, 1e6))
-            scores = test @ np.linalg.solve(weighted @ train + penalty, products)
+            scores = test @ np.linalg.solve(squares + penalty, products)
         yield scores.argmax(axis=1)
+
+
+def _moments(images: Array, fold: int, weights: Array, targets: Array) -> tuple[Array, Array, Array]:
+    """Return the features of a fold, and the squares and the products with the targets of those of the other four."""
+    train = np.delete(images, fold, axis=0).reshape(len(weights), -1)
+    centre = weights @ train / weights.sum()
+    train, test = train - centre, images[fold] - centre
+    weighted = (train * weights[:, None]).T
+    return test, weighted @ train, weighted @ targets

@@ -1,9 +1,10 @@
 """One interval for a difference, with the noise of seeds and of test images."""
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
 
-import numpy as np
 from scipy.optimize import brentq
 from scipy.special import stdtrit
 
@@ -66,7 +67,7 @@ class Evidence:
         below, above = self.half_width(level, -1), self.half_width(level, 1)
         return None if below is None or above is None else (self.seeds.mean - below, self.seeds.mean + above)
 
-    @property
+    @cached_property
     def p(self) -> float | None:
         """The level at which the interval just reaches 0; None if no test is possible."""
         if self.images is None or self.seeds.p is None:
@@ -94,13 +95,19 @@ class Evidence:
         seen = self.seeds
         if seen.error is None or seen.freedom is None or not level > 0:
             return None
-        n = np.arange(seen.n + 1, seen.n + MOST_SEEDS + 1)
-        error = seen.error * np.sqrt(seen.n / n)
+        error, freedom, size = seen.error, seen.freedom, abs(seen.mean)
         longer = seen.stretch(-1 if seen.mean > 0 else 1, self.skewed)
-        half = stdtrit(seen.freedom + n - seen.n, 1 - level / 2) * error * longer
+        of_images = 0.0
         if self.images is not None:
-            quantile = float(stdtrit(self.images.freedom, 1 - level / 2))
-            half = np.hypot(half, quantile * self.images.shared)
-        needed = half + PROBABLY * error
-        decided = np.flatnonzero((abs(seen.mean) > needed) | (abs(seen.mean) + needed < margin))
-        return int(decided[0]) + 1 if len(decided) else None
+            of_images = float(stdtrit(self.images.freedom, 1 - level / 2)) * self.images.shared
+
+        def decides(more: int) -> bool:
+            smaller = error * math.sqrt(seen.n / (seen.n + more))
+            half = math.hypot(float(stdtrit(freedom + more, 1 - level / 2)) * smaller * longer, of_images)
+            needed = half + PROBABLY * smaller
+            return size > needed or size + needed < margin
+
+        if not decides(MOST_SEEDS):
+            return None
+        # `needed` falls with the number of seeds, so whatever is above the first one decides too.
+        return bisect_left(range(1, MOST_SEEDS), True, key=decides) + 1

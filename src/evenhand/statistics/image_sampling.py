@@ -131,8 +131,9 @@ def _of_rotated(
     filled, n = np.where(tested, gains, 0.0), len(gains)
     mean, around = units.around(filled.sum(axis=0) / tested.sum(axis=0))
     variance = sampling_variance(around, units)
-    tests = np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested]).sum(axis=0)
-    stable = 1 - min(1.0, _training_noise(filled, tested, units, variance) / variance)
+    by_seed, seen = _by_unit(filled, tested, units)
+    tests = seen.sum(axis=0)
+    stable = 1 - min(1.0, _training_noise(by_seed, seen, units, variance) / variance)
     sizes = np.bincount(units.classes, units.sizes)
     per_seed = np.bincount(units.classes, units.sizes * tests) / n
     if train_counts is None:
@@ -148,7 +149,7 @@ def _of_rotated(
         _error_rates(right, tested, units),
     )
     shared = stable * variance * repeated_share(tests, n) + common
-    own = _variance_of_one_seed(filled, tested, units)
+    own = _variance_of_one_seed(by_seed, seen, units)
     return ImageError(
         mean, variance**0.5, shared**0.5, float(units.freedom), rotated=True, of_one_seed=min(own, variance * n) ** 0.5
     )
@@ -172,24 +173,35 @@ def _by_unit(
     return by_seed, np.stack([np.bincount(units.of, own[units.kept]) > 0 for own in tested])
 
 
-def _variance_of_one_seed(filled: NDArray[np.float64], tested: NDArray[np.bool_], units: Units) -> float:
-    """Return the mean over seeds of the variance that the sampling of its own test images gives to a difference."""
-    by_seed, seen = _by_unit(filled, tested, units)
+def _variance_of_one_seed(by_seed: NDArray[np.float64], seen: NDArray[np.bool_], units: Units) -> float:
+    """Return the mean over seeds of the variance that the sampling of its own test images gives to a difference.
+
+    Args:
+        by_seed: (n, U), see :func:`_by_unit`.
+        seen: (n, U).
+        units: the units.
+    """
     classes = len(units.counts)
     sizes = np.where(seen, units.sizes, 0.0)
-    images = np.stack([np.bincount(units.classes, own, minlength=classes) for own in sizes])
+    images = sizes @ np.eye(classes)[units.classes]
     gained = np.bincount(units.classes, (sizes * by_seed).sum(axis=0), minlength=classes)
     means = gained / np.maximum(images.sum(axis=0), 1.0)
     weights = sizes / np.maximum(images, 1.0)[:, units.classes] / (images > 0).sum(axis=1, keepdims=True)
     tests = np.bincount(units.classes, seen.sum(axis=0), minlength=classes)
     lost = np.divide(tests, tests - 1, out=np.zeros(classes), where=tests > 1)  # a mean takes a degree of freedom
     squares = (weights * (by_seed - means[units.classes])) ** 2 * lost[units.classes]
-    return float(squares.sum() / len(filled))
+    return float(squares.sum() / len(by_seed))
 
 
-def _training_noise(filled: NDArray[np.float64], tested: NDArray[np.bool_], units: Units, variance: float) -> float:
-    """Return the part of the variance over images that comes from seeds: what those that test an image differ by."""
-    by_seed, seen = _by_unit(filled, tested, units)
+def _training_noise(by_seed: NDArray[np.float64], seen: NDArray[np.bool_], units: Units, variance: float) -> float:
+    """Return the part of the variance over images that comes from seeds: what those that test an image differ by.
+
+    Args:
+        by_seed: (n, U), see :func:`_by_unit`.
+        seen: (n, U).
+        units: the units.
+        variance: over images.
+    """
     tests = seen.sum(axis=0)
     twice = tests > 1
     if not twice.any():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,7 @@ class SeedDifference:
         """
         return 1 + min(MOST_STRETCH, STRETCH / math.sqrt(self.n)) * self.tails[side > 0] * skewed
 
-    @property
+    @cached_property
     def p(self) -> float | None:
         """Of the two-sided t-test; None if no test is possible."""
         if self.error is None or self.freedom is None:
@@ -108,6 +109,7 @@ def moderated_differences(
     rounding = ROUNDING * float(np.abs(table).max())
     differences = table[1:] - table[0]
     means = differences.mean(axis=1)
+    around = differences - means[:, None]
     means[np.abs(means) <= rounding] = 0.0
     least = max(rounding, 0.999 * resolution)  # the tolerance keeps the spread of one image
     spreads = np.ptp(differences, axis=1) > least
@@ -116,11 +118,10 @@ def moderated_differences(
             name: SeedDifference(float(mean), n, None if n < 2 else 0.0)
             for name, mean in zip(names[1:], means, strict=True)
         }
-    variances = differences.var(axis=1, ddof=1)
+    variances = (around**2).sum(axis=1) / (n - 1)
     pooled, weight = _pooled_variance(table[[True, *spreads]], variances[spreads])
     errors = np.sqrt((weight * pooled + (n - 1) * variances) / (weight + n - 1) / n)
-    cubes = ((differences - differences.mean(axis=1, keepdims=True)) ** 3).mean(axis=1)
-    skewness = cubes / np.where(variances > 0, variances * (n - 1) / n, 1.0) ** 1.5
+    skewness = (around**3).mean(axis=1) / np.where(variances > 0, variances * (n - 1) / n, 1.0) ** 1.5
     mean_skewness = float(skewness[spreads].mean())
     found = {}
     for place, name in enumerate(names[1:]):
